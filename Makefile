@@ -1,0 +1,43 @@
+# Two commands matter: `make quickstart` (see it work) and `make test` (what people and CI run).
+# Both set themselves up in .venv from nothing but Python >= 3.11, pip and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+QUICKSTART := .quickstart
+
+.PHONY: quickstart test check bench study clean
+
+quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
+	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
+
+test: check  ## format, lint, types, import rule, tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev.done
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev.done  ## speeds as ratios against peers, measured in one run; keeps .benchmarks/*.json
+	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-autosave -s
+
+study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured anew on this machine (about an hour)
+	$(BIN)/python -m benchmarks.study
+
+$(VENV)/core.done: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hwbench needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing hwbench into $(VENV) ..."
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/dev.done: $(VENV)/core.done
+	@echo "installing test tools and torch (CPU) into $(VENV) ..."
+	$(PIP) pytest pytest-benchmark hypothesis ruff mypy import-linter --editable '.[torch]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(QUICKSTART) .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis

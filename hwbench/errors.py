@@ -1,0 +1,69 @@
+"""Everything hwbench refuses, as one tree.
+
+    HwbenchError
+    ├── UsageError           the question cannot be answered as asked: unknown name, negative budget, bad file
+    │   ├── UnknownName      a device, space, op, strategy ... nobody registered (with "did you mean")
+    │   └── InfeasibleBudget no architecture of the space is fast enough (carries the fastest one)
+    ├── DataError            a stored file is damaged, edited, foreign or newer than this hwbench
+    │   └── EnvironmentMismatch   rows of unlike machines or runtimes (names both values)
+    ├── MeasurementError     a device or runtime refused, crashed, hung, or another writer holds the table
+    └── MissingOps           a network needs ops that no table covers (lists them and the command to run)
+
+A message says what was asked, what was found and what to do. The command line prints it as one line and
+exits with `exit_code`; anything that is not a HwbenchError is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HwbenchError(Exception):
+    """Base of everything hwbench raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(HwbenchError):
+    """What was asked cannot be answered as asked."""
+
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    """A name that no file, entry point or data folder provides."""
+
+
+class InfeasibleBudget(UsageError):
+    """No architecture of the space meets the budget; `architecture` is the fastest there is."""
+
+    def __init__(self, message: str, *, latency_ms: float, architecture: dict[str, object]) -> None:
+        super().__init__(message)
+        self.latency_ms = latency_ms
+        self.architecture = architecture
+
+
+class DataError(HwbenchError):
+    """A stored file cannot be used: damaged, edited, of another schema or version."""
+
+    exit_code = 3
+
+
+class EnvironmentMismatch(DataError):
+    """Results of unlike environments must not be mixed."""
+
+
+class MeasurementError(HwbenchError):
+    """A measurement could not be taken or must not be trusted."""
+
+    exit_code = 4
+
+
+class MissingOps(HwbenchError):
+    """A network has ops without a latency; `keys` lists them."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, keys: Sequence[str]) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)

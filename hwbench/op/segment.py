@@ -1,0 +1,33 @@
+"""Adds the embedding of segment 0 out of two (BERT's token types, when a request is a single text)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwbench.network import OpSpec, Tensor
+from hwbench.op.base import Graph, Parameter, Primitive, Signature, Work
+
+
+class Segment(Primitive):
+    """x + table[0]."""
+
+    fields = {"tokens": (), "dim": ()}
+
+    def signature(self, spec: OpSpec) -> Signature:
+        """Same shape in and out."""
+        shape = (spec["tokens"], spec["dim"])
+        return (Tensor("x", shape),), (Tensor("y", shape),)
+
+    def parameters(self, spec: OpSpec) -> tuple[Parameter, ...]:
+        """Two rows, of which the first is used."""
+        return (Parameter("weight", (2, spec["dim"]), ("", "dim"), fan_in=spec["dim"], table=True),)
+
+    def work(self, spec: OpSpec) -> Work:
+        """1 per value."""
+        return Work(0, spec["tokens"] * spec["dim"], spec["dim"])
+
+    def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
+        """The row is picked from a constant, so runtimes fold it away."""
+        (parameter,) = self.parameters(spec)
+        row = graph.node("Gather", graph.parameter(prefix, parameter), graph.constant(0), axis=0)
+        return [graph.node("Add", inputs[0], row)]

@@ -1,0 +1,124 @@
+"""Plug-ins by file name: `hwbench/<kind>/<name>.py` is the registration of <name>.
+
+A plug-in file holds one class named after the file (`ffn_block.py` -> `FfnBlock`) that has every member of
+the contract, the one Protocol class in `<kind>/base.py` named after the kind. `VARIANTS = {"tiny": {...}}`
+in the file gives `<name>-tiny` with those constructor arguments. Options may follow a colon:
+`bert:sequence=384`. Other packages add parts through the entry-point group `hwbench.<kind>`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from hwbench.errors import UnknownName, UsageError
+
+KINDS = ("op", "space", "runtime", "predictor", "proxy", "objective", "strategy")
+
+
+def names(kind: str) -> list[str]:
+    """Every registered name of a kind, sorted; variants are listed instead of the file they come from."""
+    found: list[str] = []
+    for name in sorted(_targets(kind)):
+        variants = _variants(kind, name)
+        found += [f"{name}-{variant}" for variant in variants] if variants else [name]
+    return found
+
+
+@lru_cache(maxsize=None)
+def get(kind: str, name: str) -> Any:
+    """The plug-in of that name, checked against its contract; one shared instance per name.
+
+    Raises:
+        UnknownName: nobody registered it; the message names the nearest ones.
+        UsageError: an option after the colon is unknown or malformed.
+    """
+    return make(kind, name)
+
+
+def make(kind: str, name: str, **extra: Any) -> Any:
+    """A new instance, for plug-ins that hold state (strategies) or need arguments (objectives)."""
+    base_name, _, option_text = name.partition(":")
+    file_name, _, variant = base_name.partition("-")
+    targets = _targets(kind)
+    if base_name not in names(kind):
+        raise UnknownName(unknown(kind, base_name, names(kind)))
+    cls = targets[file_name]()
+    arguments = dict(_variants(kind, file_name).get(variant, {}))
+    arguments.update(_parse_options(kind, name, option_text, cls, taken=arguments))
+    instance = cls(**arguments, **extra)
+    instance.name = name
+    _check_contract(kind, instance)
+    return instance
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The one sentence for a name that is not there."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name.replace("_", "-"), known, n=3, cutoff=0.5)
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"Unknown {kind} '{name}'.{hint} Available: {', '.join(known) or 'none'}."
+
+
+@lru_cache(maxsize=None)
+def _targets(kind: str) -> dict[str, Any]:
+    """name -> function that imports and returns the class."""
+    package = importlib.import_module(f"hwbench.{kind}")
+    targets: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name != "base":
+            targets[module.name] = lambda name=module.name: _class_of(kind, name)
+    for point in entry_points(group=f"hwbench.{kind}"):
+        if point.name in targets:
+            raise UsageError(
+                f"Two parts call themselves {kind} '{point.name}': hwbench's own and {point.value}. Rename one."
+            )
+        targets[point.name] = point.load
+    return targets
+
+
+def _class_of(kind: str, name: str) -> Any:
+    module = importlib.import_module(f"hwbench.{kind}.{name}")
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    if not hasattr(module, class_name):
+        raise UsageError(f"hwbench/{kind}/{name}.py must define a class named {class_name}; it does not.")
+    return getattr(module, class_name)
+
+
+@lru_cache(maxsize=None)
+def _variants(kind: str, name: str) -> dict[str, dict[str, Any]]:
+    module = inspect.getmodule(_targets(kind)[name]())
+    return getattr(module, "VARIANTS", {})
+
+
+def _check_contract(kind: str, instance: Any) -> None:
+    contract = getattr(importlib.import_module(f"hwbench.{kind}.base"), kind.capitalize())
+    members = {*contract.__dict__, *contract.__annotations__}
+    missing = sorted(m for m in members if not m.startswith("_") and not hasattr(instance, m))
+    if missing:
+        cls = type(instance)
+        raise UsageError(f"{kind} {cls.__module__}.{cls.__name__} lacks {', '.join(missing)} of its contract.")
+
+
+def _parse_options(kind: str, name: str, text: str, cls: Any, taken: dict[str, Any]) -> dict[str, Any]:
+    if not text:
+        return {}
+    parameters = inspect.signature(cls).parameters
+    allowed = {key: p for key, p in parameters.items() if isinstance(p.default, int | float) and key not in taken}
+    options: dict[str, Any] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or key not in allowed:
+            raise UsageError(f"{kind} '{name}': cannot read '{part}'. Options: {', '.join(allowed) or 'none'} (name=number).")
+        try:
+            options[key] = type(allowed[key].default)(value)
+        except ValueError:
+            raise UsageError(f"{kind} '{name}': {key} must be a number, got '{value}'.") from None
+    return options

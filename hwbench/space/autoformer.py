@@ -1,0 +1,58 @@
+"""AutoFormer's ViT spaces (Chen et al. 2021): one width per network, heads and MLP ratio per layer.
+
+q-k-v width = 64 x heads whatever the network's width. 224 px, patch 16, 197 tokens, 1,000 classes. The
+published networks also learn relative positions inside attention; these are left out here, as in deployed
+ViTs. The class names follow the paper's supernets.
+"""
+
+from __future__ import annotations
+
+from hwbench.network import Tensor, Workload
+from hwbench.space.base import Gene, Lowering, per_layer
+
+VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {
+    "tiny": {"embed_dim": (192, 216, 240), "depth": (12, 13, 14), "heads": (3, 4), "mlp_ratio": (3.5, 4)},
+    "small": {"embed_dim": (320, 384, 448), "depth": (12, 13, 14), "heads": (5, 6, 7), "mlp_ratio": (3, 3.5, 4)},
+    "base": {"embed_dim": (528, 576, 624), "depth": (14, 15, 16), "heads": (8, 9, 10), "mlp_ratio": (3, 3.5, 4)},
+}
+HEAD_DIM = 64
+
+
+class Autoformer:
+    """Choices as the survey's table 3 lists them."""
+
+    name: str
+
+    def __init__(
+        self,
+        embed_dim: tuple[int, ...],
+        depth: tuple[int, ...],
+        heads: tuple[int, ...],
+        mlp_ratio: tuple[float, ...],
+        image: int = 224,
+        patch: int = 16,
+        classes: int = 1000,
+    ) -> None:
+        layers = max(depth)
+        self.image, self.patch, self.classes = image, patch, classes
+        self.genes = (
+            Gene("embed_dim", embed_dim),
+            Gene("depth", depth),
+            *per_layer("heads", heads, layers),
+            *per_layer("mlp_ratio", mlp_ratio, layers),
+        )
+
+    def lower(self, arch: Lowering) -> Workload:
+        """Patch embedding, (attention, FFN) x depth, classifier head; pre-norm."""
+        tokens = (self.image // self.patch) ** 2 + 1
+        dim = arch["embed_dim"]
+        arch.input(Tensor("image", (3, self.image, self.image)))
+        x = arch.add("stem", "patch_embedding", "image", image=self.image, patch=self.patch, channels=3, dim=dim)
+        for i in arch.repeat("depth"):
+            x = arch.add(
+                f"layer{i}.attention", "attention_block", x,
+                tokens=tokens, dim=dim, heads=arch["heads", i], head_dim=HEAD_DIM, norm="pre", qkv="fused",
+            )  # fmt: skip
+            hidden = dim * arch["mlp_ratio", i]
+            x = arch.add(f"layer{i}.ffn", "ffn_block", x, tokens=tokens, dim=dim, hidden=hidden, activation="gelu", norm="pre")
+        return arch.workload(arch.add("head", "classifier_head", x, tokens=tokens, dim=dim, classes=self.classes))

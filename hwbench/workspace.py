@@ -1,0 +1,116 @@
+"""Where data lives: a workspace folder (written) searched first, then the data shipped with hwbench (read only).
+
+Shipped data is evidence, never a cache: `profile` does not count its rows as done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwbench.errors import DataError, MeasurementError, UsageError
+
+FOLDERS = ("devices", "luts", "predictors", "reports")
+
+
+def packaged() -> Path:
+    """The shipped data: `hwbench/_data` in an installed wheel, the repository's root in a checkout."""
+    here = Path(__file__).resolve().parent
+    return here / "_data" if (here / "_data").is_dir() else here.parent
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One folder holding devices/, luts/, predictors/, reports/ of a user's own."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, folder: str | Path) -> Workspace:
+        """The workspace in a folder (made on first write)."""
+        root = Path(folder).expanduser().resolve()
+        if root.exists() and not root.is_dir():
+            raise UsageError(f"Workspace {folder} is a file; give a folder with --workspace.")
+        return cls(root)
+
+    def path(self, *parts: str) -> Path:
+        """Where a file of this workspace is or would be."""
+        return self.root.joinpath(*parts)
+
+    def find(self, *parts: str) -> Path | None:
+        """The file in the workspace, else the shipped one, else None."""
+        for root in (self.root, packaged()):
+            if root.joinpath(*parts).exists():
+                return root.joinpath(*parts)
+        return None
+
+    def each(self, *parts: str, pattern: str) -> list[Path]:
+        """Matching files of both places, sorted by name, the workspace's hiding a shipped one of the same name."""
+        found: dict[str, Path] = {}
+        for root in (packaged(), self.root):
+            folder = root.joinpath(*parts)
+            found.update({p.relative_to(folder).as_posix(): p for p in folder.glob(pattern)})
+        return [found[name] for name in sorted(found)]
+
+    def folder(self, *parts: str) -> Path:
+        """A folder of the workspace, made if need be."""
+        path = self.root.joinpath(*parts)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the operating system says about a failed write into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise MeasurementError(
+            f"Cannot write {path}: {reason}. Nothing stored before is lost; free the disk or choose another --workspace."
+        ) from error
+
+
+def atomic_write(path: Path, data: bytes | str) -> None:
+    """Replaces a file in one step: readers see the old or the new content, never a part."""
+    raw = data.encode() if isinstance(data, str) else data
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(raw)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Writes an indented JSON document atomically; NaN is refused rather than written as a non-number."""
+    atomic_write(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Reads a JSON document.
+
+    Raises:
+        UsageError: there is no such file.
+        DataError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"There is no {what} at {path}.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{what} {path} is not readable JSON ({error}); restore it or make it again.") from None
