@@ -1,0 +1,40 @@
+"""hwbench: how fast a network will run on a device, and the best network that is fast enough.
+
+Every verb of the command line is a function of the same name here; nothing heavy is imported before the
+first call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+_VERBS = {
+    "sample": "architecture",
+    "export": "architecture",
+    "profile": "profiler",
+    "measure": "profiler",
+    "fit": "estimator",
+    "predict": "estimator",
+    "search": "searcher",
+    "verify": "verifier",
+    "report": "reporter",
+    "quickstart": "tour",
+}
+"""Verb -> the module that does it."""
+
+__all__ = ["__version__", *sorted(_VERBS)]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a verb's module when the verb is first used."""
+    import importlib
+
+    if name not in _VERBS:
+        raise AttributeError(f"module 'hwbench' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"hwbench.{_VERBS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

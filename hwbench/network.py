@@ -128,7 +128,7 @@ class Network:
             if node.name in known:
                 raise UsageError(f"Two tensors are called '{node.name}'; names must be unique in a network.")
             known.add(node.name)
-        unknown = [name for name in self.outputs if name not in known]
+        unknown = [name for name in self.outputs if name.partition(":")[0] not in known]
         if unknown or not self.outputs:
             raise UsageError(f"Network outputs {unknown or '(none)'} do not exist; it has {sorted(known)}.")
 

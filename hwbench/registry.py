@@ -69,7 +69,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 @lru_cache(maxsize=None)
 def _targets(kind: str) -> dict[str, Any]:
-    """name -> function that imports and returns the class."""
+    """For each name the function that imports and returns the class."""
     package = importlib.import_module(f"hwbench.{kind}")
     targets: dict[str, Any] = {}
     for module in pkgutil.iter_modules(package.__path__):
@@ -77,9 +77,7 @@ def _targets(kind: str) -> dict[str, Any]:
             targets[module.name] = lambda name=module.name: _class_of(kind, name)
     for point in entry_points(group=f"hwbench.{kind}"):
         if point.name in targets:
-            raise UsageError(
-                f"Two parts call themselves {kind} '{point.name}': hwbench's own and {point.value}. Rename one."
-            )
+            raise UsageError(f"Two parts call themselves {kind} '{point.name}': hwbench's own and {point.value}. Rename one.")
         targets[point.name] = point.load
     return targets
 

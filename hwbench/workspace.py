@@ -97,8 +97,17 @@ def atomic_write(path: Path, data: bytes | str) -> None:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Writes an indented JSON document atomically; NaN is refused rather than written as a non-number."""
-    atomic_write(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    """Writes an indented JSON document atomically; NaN becomes null: missing is missing, never a number."""
+    atomic_write(path, json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n")
+
+
+def without_nan(document: Any) -> Any:
+    """The document with null for every NaN, as JSON has no NaN."""
+    if isinstance(document, dict):
+        return {key: without_nan(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [without_nan(value) for value in document]
+    return None if isinstance(document, float) and document != document else document
 
 
 def read_json(path: Path, what: str) -> Any:

@@ -1,0 +1,1 @@
+"""Operators, one file each; base.py is the contract."""

@@ -46,6 +46,8 @@ class AttentionBlock(Block):
         scores = OpSpec.of("matmul", heads=heads, m=tokens, k=head_dim, n=tokens, form="scores")
         mixed = OpSpec.of("matmul", heads=heads, m=tokens, k=tokens, n=head_dim, form="plain")
         share = net.add("softmax", OpSpec.of("softmax", heads=heads, m=tokens, n=tokens), net.add("scores", scores, q, k))
-        y = net.add("merge", OpSpec.of("merge_heads", tokens=tokens, heads=heads, head_dim=head_dim), net.add("mix", mixed, share, v))
+        y = net.add(
+            "merge", OpSpec.of("merge_heads", tokens=tokens, heads=heads, head_dim=head_dim), net.add("mix", mixed, share, v)
+        )
         y = net.add("residual", OpSpec.of("add", tokens=tokens, dim=dim), "x", net.add("projection", linear(inner, dim), y))
         return net.build(net.add("norm", norm, y) if spec["norm"] == "post" else y)

@@ -111,6 +111,17 @@ class Primitive:
         return single(spec)
 
 
+class Elementwise(Primitive):
+    """A primitive on every value or token: (tokens, dim) in, the same shape out."""
+
+    fields: Mapping[str, tuple[str, ...]] = {"tokens": (), "dim": ()}
+
+    def signature(self, spec: OpSpec) -> Signature:
+        """Same shape in and out."""
+        shape = (spec["tokens"], spec["dim"])
+        return (Tensor("x", shape),), (Tensor("y", shape),)
+
+
 class Block:
     """A fused block: everything but `fields` and `expand` follows from the primitives it expands to."""
 
@@ -179,11 +190,13 @@ def tensors(network: Network) -> dict[str, Tensor]:
 
 def primitives(network: Network) -> list[OpSpec]:
     """The network's work as primitives only: what a table without fused blocks would sum."""
-    found: list[OpSpec] = []
-    for spec in network.specs:
-        inner = op_of(spec).expand(spec)
-        found += [spec] if inner.specs == (spec,) else primitives(inner)
-    return found
+    return [part for spec in network.specs for part in _parts(spec)]
+
+
+@lru_cache(maxsize=None)
+def _parts(spec: OpSpec) -> tuple[OpSpec, ...]:
+    inner = op_of(spec).expand(spec)
+    return (spec,) if inner.specs == (spec,) else tuple(primitives(inner))
 
 
 def work_of(network: Network) -> Work:
@@ -241,12 +254,18 @@ def random_weights(seed: int = 0) -> Weights:
     def weights(name: str, parameter: Parameter) -> np.ndarray:
         if parameter.init != "normal":
             return np.full(parameter.shape, 1.0 if parameter.init == "ones" else 0.0, np.float32)
-        stream = np.random.default_rng(zlib.crc32(f"{seed}/{name}/{parameter.shape}".encode()))
-        values = stream.standard_normal(parameter.size, dtype=np.float32)
-        values *= np.float32(parameter.fan_in**-0.5)
-        return values.reshape(parameter.shape)
+        pool = _normal_pool(seed)
+        start = zlib.crc32(f"{name}/{parameter.shape}".encode()) % (len(pool) // 2)
+        values = np.resize(pool[start:], parameter.size) if parameter.size > len(pool) - start else pool[start:][: parameter.size]
+        return (values * np.float32(parameter.fan_in**-0.5)).reshape(parameter.shape)
 
     return weights
+
+
+@lru_cache(maxsize=1)
+def _normal_pool(seed: int) -> np.ndarray:
+    """Normal values that weights are cut from: drawing 110 million anew for every BERT takes longer than timing it."""
+    return np.random.default_rng(seed).standard_normal(1 << 23, dtype=np.float32)
 
 
 def given_weights(arrays: Mapping[str, np.ndarray]) -> Weights:
@@ -353,7 +372,7 @@ def _initializer_pieces(name: str, values: np.ndarray) -> Iterator[bytes | memor
     tensor += _length_prefix(_RAW_DATA, values.nbytes)
     initializer = _length_prefix(_INITIALIZER, len(tensor) + values.nbytes) + tensor
     yield _length_prefix(_GRAPH, len(initializer) + values.nbytes) + initializer
-    yield memoryview(np.ascontiguousarray(values)).cast("B") if values.nbytes else b""
+    yield np.ascontiguousarray(values).data.cast("B") if values.nbytes else b""
 
 
 def _length_prefix(field_number: int, length: int) -> bytes:
@@ -366,9 +385,7 @@ def _length_prefix(field_number: int, length: int) -> bytes:
     return bytes(encoded)
 
 
-def write_model(
-    network: Network, setting: Setting, stream: BinaryIO, weights: Mapping[str, np.ndarray] | None = None
-) -> None:
+def write_model(network: Network, setting: Setting, stream: BinaryIO, weights: Mapping[str, np.ndarray] | None = None) -> None:
     """Writes the network as one ONNX model with fixed shapes; random weights (seed 0) unless given."""
     from onnx import TensorProto, helper
 

@@ -15,7 +15,7 @@ def _side(size: int, spec: OpSpec) -> int:
 class Conv2d(Primitive):
     """(in, height, width) -> (out, height', width'); groups = in = out is a depthwise convolution."""
 
-    fields = {d: () for d in ("height", "width", "in", "out", "kernel", "stride", "padding", "groups")}
+    fields = dict.fromkeys(("height", "width", "in", "out", "kernel", "stride", "padding", "groups"), ())
 
     def signature(self, spec: OpSpec) -> Signature:
         """Output sides as torch computes them."""

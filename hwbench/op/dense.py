@@ -25,7 +25,7 @@ class Dense(Primitive):
         )
 
     def work(self, spec: OpSpec) -> Work:
-        """in * out multiply-accumulates."""
+        """Multiply-accumulates: in * out; the bias starts the sum."""
         return Work(spec["in"] * spec["out"], 0, (spec["in"] + 1) * spec["out"])
 
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:

@@ -6,19 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwbench.network import OpSpec, Tensor
-from hwbench.op.base import Graph, Primitive, Signature, Work
+from hwbench.network import OpSpec
+from hwbench.op.base import Elementwise, Graph, Work
 
 
-class Gelu(Primitive):
+class Gelu(Elementwise):
     """x * (1 + erf(x / sqrt 2)) / 2."""
-
-    fields = {"tokens": (), "dim": ()}
-
-    def signature(self, spec: OpSpec) -> Signature:
-        """Same shape in and out."""
-        shape = (spec["tokens"], spec["dim"])
-        return (Tensor("x", shape),), (Tensor("y", shape),)
 
     def work(self, spec: OpSpec) -> Work:
         """5 per value, one per node."""

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwbench.network import OpSpec, Tensor
-from hwbench.op.base import Graph, Parameter, Primitive, Signature, Work
+from hwbench.network import OpSpec
+from hwbench.op.base import Elementwise, Graph, Parameter, Work
 
 EPSILON = 1e-6
 
 
-class Layernorm(Primitive):
+class Layernorm(Elementwise):
     """(tokens, dim) to zero mean and unit spread per token, then scale and shift."""
-
-    fields = {"tokens": (), "dim": ()}
-
-    def signature(self, spec: OpSpec) -> Signature:
-        """Same shape in and out."""
-        shape = (spec["tokens"], spec["dim"])
-        return (Tensor("x", shape),), (Tensor("y", shape),)
 
     def parameters(self, spec: OpSpec) -> tuple[Parameter, ...]:
         """Scale and shift."""

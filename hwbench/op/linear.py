@@ -25,7 +25,7 @@ class Linear(Primitive):
         )
 
     def work(self, spec: OpSpec) -> Work:
-        """tokens * in * out multiply-accumulates; the bias starts the sum."""
+        """Multiply-accumulates: tokens * in * out; the bias starts the sum."""
         return Work(spec["tokens"] * spec["in"] * spec["out"], 0, (spec["in"] + 1) * spec["out"])
 
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:

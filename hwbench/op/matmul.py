@@ -22,7 +22,7 @@ class Matmul(Primitive):
         return (Tensor("a", (heads, m, k)), Tensor("b", second)), (Tensor("y", (heads, m, n)),)
 
     def work(self, spec: OpSpec) -> Work:
-        """heads * m * k * n multiply-accumulates; scaling is folded into the first factor."""
+        """Multiply-accumulates: heads * m * k * n; scaling is folded into the first factor."""
         macs = spec["heads"] * spec["m"] * spec["k"] * spec["n"]
         return Work(macs, spec["heads"] * spec["m"] * spec["k"] if spec["form"] == "scores" else 0)
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwbench.network import OpSpec, Tensor
-from hwbench.op.base import Graph, Parameter, Primitive, Signature, Work
+from hwbench.network import OpSpec
+from hwbench.op.base import Elementwise, Graph, Parameter, Work
 
 
-class Position(Primitive):
+class Position(Elementwise):
     """x + table[:tokens]."""
 
     fields = {"tokens": (), "length": (), "dim": ()}
-
-    def signature(self, spec: OpSpec) -> Signature:
-        """Same shape in and out."""
-        shape = (spec["tokens"], spec["dim"])
-        return (Tensor("x", shape),), (Tensor("y", shape),)
 
     def parameters(self, spec: OpSpec) -> tuple[Parameter, ...]:
         """The table."""

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwbench.network import OpSpec, Tensor
-from hwbench.op.base import Graph, Parameter, Primitive, Signature, Work
+from hwbench.network import OpSpec
+from hwbench.op.base import Elementwise, Graph, Parameter, Work
 
 
-class Segment(Primitive):
+class Segment(Elementwise):
     """x + table[0]."""
-
-    fields = {"tokens": (), "dim": ()}
-
-    def signature(self, spec: OpSpec) -> Signature:
-        """Same shape in and out."""
-        shape = (spec["tokens"], spec["dim"])
-        return (Tensor("x", shape),), (Tensor("y", shape),)
 
     def parameters(self, spec: OpSpec) -> tuple[Parameter, ...]:
         """Two rows, of which the first is used."""

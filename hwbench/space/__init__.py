@@ -1,0 +1,1 @@
+"""Search spaces, one file each; base.py is the contract."""

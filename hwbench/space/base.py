@@ -24,6 +24,8 @@ from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Tensor, Work
 
 Population = np.ndarray
 """uint8[genes, n], canonical."""
+Column = Sequence[int] | np.ndarray
+"""One architecture of a population."""
 Choice = int | float | str
 MAX_CONTROL_STATES = 65_536
 
@@ -55,6 +57,9 @@ class Space(Protocol):
 
     def lower(self, arch: Lowering) -> Workload:
         """The workload of the architecture whose genes `arch` reads."""
+
+    def __hash__(self) -> int:
+        """By identity, as any object: what is learnt of a space is kept per instance."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def plain(value: Any) -> Any:
 class Lowering:
     """One architecture being lowered: hands out gene values, collects ops, records who read what."""
 
-    def __init__(self, space: Space, column: Sequence[int]) -> None:
+    def __init__(self, space: Space, column: Column) -> None:
         self._genes = space.genes
         self._index = _gene_index(space)
         self._column = column
@@ -165,7 +170,7 @@ def _gene_index(space: Space) -> dict[tuple[str, int | None], int]:
     return {(g.name, g.layer): i for i, g in enumerate(space.genes)}
 
 
-def lower(space: Space, column: Sequence[int]) -> Workload:
+def lower(space: Space, column: Column) -> Workload:
     """The workload of one architecture (a column of a population)."""
     return space.lower(Lowering(space, [int(v) for v in column]))
 
@@ -192,7 +197,7 @@ def activity(space: Space) -> Activity:
         raise UsageError(f"Space {space.name}: every gene needs 1 to 255 choices.")
     under: dict[int, frozenset[int]] = {}
 
-    def reads(column: Sequence[int]) -> set[int]:
+    def reads(column: Column) -> set[int]:
         record = Lowering(space, column)
         space.lower(record)
         for gene, deciders in record.read_under.items():
@@ -252,7 +257,7 @@ def size(space: Space) -> int:
 
 
 def sample(space: Space, n: int, rng: np.random.Generator) -> Population:
-    """n architectures, uniform over gene values, canonicalised."""
+    """Draws n architectures, uniform over gene values, canonicalised."""
     genes = np.stack([rng.integers(0, len(g.choices), n, dtype=np.uint8) for g in space.genes])
     return canonical(space, genes)
 
@@ -270,7 +275,7 @@ def crossover(space: Space, first: Population, second: Population, rng: np.rando
     return canonical(space, np.where(rng.random(first.shape) < 0.5, first, second))
 
 
-def neighbours(space: Space, column: Sequence[int]) -> Population:
+def neighbours(space: Space, column: Column) -> Population:
     """Every different canonical architecture that differs from this one in one gene's value."""
     start = canonical(space, np.asarray(column, np.uint8)[:, None])[:, 0]
     moved = []
@@ -289,7 +294,7 @@ def keys(population: Population) -> list[bytes]:
     return [row.tobytes() for row in rows]
 
 
-def to_values(space: Space, column: Sequence[int]) -> dict[str, Any]:
+def to_values(space: Space, column: Column) -> dict[str, Any]:
     """The architecture as an architecture file states it: values, per-layer lists of active layers only."""
     record = Lowering(space, [int(v) for v in column])
     space.lower(record)
@@ -396,7 +401,9 @@ def slots(space: Space) -> tuple[Slot, ...]:
                 reads[name] = tuple(sorted(set(genes) | set(reads.get(name, ()))))
                 shape = [sizes[g] for g in reads[name]]
                 if int(np.prod(shape)) > MAX_SLOT_STATES:
-                    raise UsageError(f"Space {space.name}: node {name} depends on {len(shape)} genes with too many combinations.")
+                    raise UsageError(
+                        f"Space {space.name}: node {name} depends on {len(shape)} genes with too many combinations."
+                    )
                 seen[name] = {}
                 open_states[name] = list(itertools.product(*(range(s) for s in shape)))
             elif name not in seen:

@@ -41,5 +41,7 @@ class Bert:
                 tokens=tokens, dim=HIDDEN, heads=heads, head_dim=HIDDEN // heads, norm="post", qkv="separate",
             )  # fmt: skip
             hidden = arch["ffn_inner", i]
-            x = arch.add(f"layer{i}.ffn", "ffn_block", x, tokens=tokens, dim=HIDDEN, hidden=hidden, activation="gelu", norm="post")
+            x = arch.add(
+                f"layer{i}.ffn", "ffn_block", x, tokens=tokens, dim=HIDDEN, hidden=hidden, activation="gelu", norm="post"
+            )
         return arch.workload(arch.add("head", "pooled_head", x, tokens=tokens, dim=HIDDEN, classes=self.classes))

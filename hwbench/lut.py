@@ -1,0 +1,223 @@
+"""Lookup tables: a fold of the sample journal for one environment, one row per (op key, setting).
+
+    luts/<device>/<runtime>.parquet             ops and fused blocks
+    luts/<device>/<runtime>.networks.parquet    whole networks, measured to calibrate and verify
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import schema, stats
+from hwbench.engine.host import Sample
+from hwbench.environment import Environment
+from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
+from hwbench.journal import Journal
+from hwbench.network import OpSpec, Setting
+from hwbench.op import base as ops
+from hwbench.workspace import Workspace
+
+STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
+"""A budget's statistic -> the column that holds it."""
+
+
+@dataclass(frozen=True)
+class Lut:
+    """Measured latencies of ops under one runtime on one machine."""
+
+    path: Path
+    environment: Environment
+    rows: Mapping[tuple[str, str], Mapping[str, Any]]
+    """(op key, setting key) -> the stored row."""
+
+    @classmethod
+    def read(cls, path: Path, local: bool = False) -> Lut:
+        """A table from its file.
+
+        Args:
+            path: The Parquet file.
+            local: Refuse it unless it was measured on this machine under the installed runtime.
+        """
+        data, footer = schema.read(path, schema.LUT)
+        environment = Environment(footer["environment"])
+        if local:
+            check_local(environment, path)
+        rows = data.to_pylist()
+        return cls(path, environment, {(row["key"], setting_of(row).key): row for row in rows})
+
+    def latency_ms(self, specs: Sequence[OpSpec], setting: Setting, statistic: str) -> np.ndarray:
+        """The latency of each op; an op the table lacks is an error that lists all that are missing."""
+        missing = self.missing(specs, setting)
+        if missing:
+            raise missing_ops(missing, setting, str(self.path))
+        column = STATISTICS[statistic]
+        return np.array([self.rows[spec.key, setting.key][column] for spec in specs], float)
+
+    def missing(self, specs: Iterable[OpSpec], setting: Setting) -> list[str]:
+        """Keys without a usable row, sorted."""
+        usable = {key for (key, at), row in self.rows.items() if at == setting.key and row["latency_min_ms"] is not None}
+        return sorted({spec.key for spec in specs} - usable)
+
+    def coverage(self, specs: Sequence[OpSpec], setting: Setting) -> float:
+        """Share of the ops (repeats counted) that the table answers for."""
+        missing = set(self.missing(specs, setting))
+        return sum(spec.key not in missing for spec in specs) / max(len(specs), 1)
+
+    def merge(self, other: Lut) -> Lut:
+        """Both tables' rows; rows of unlike environments are refused, both named.
+
+        Where both have a row, the one with more processes stays.
+        """
+        refuse_mixing(self.environment, other.environment, str(self.path), str(other.path))
+        rows = dict(self.rows)
+        for identity, row in other.rows.items():
+            if identity not in rows or row["processes"] > rows[identity]["processes"]:
+                rows[identity] = row
+        return Lut(self.path, self.environment, rows)
+
+    def write(self, path: Path) -> None:
+        """Stores the table at a path."""
+        facts = {"environment": dict(self.environment.values), "environment_hash": self.environment.hash}
+        schema.write(path, schema.LUT, list(self.rows.values()), facts)
+
+
+def missing_ops(missing: Sequence[str], setting: Setting, source: str) -> MissingOps:
+    """The error for ops no table covers, with the command that would measure them."""
+    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+    return MissingOps(
+        f"{len(missing)} ops have no latency at {setting.key} in {source}: {shown}. "
+        f"Run: hwbench profile --space SPACE --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}",
+        missing,
+    )
+
+
+def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_name: str) -> None:
+    """Raises if results of the two environments must not stand side by side."""
+    differences = mine.differences(other)
+    if differences:
+        key, a, b = differences[0]
+        raise EnvironmentMismatch(
+            f"{my_name} and {other_name} were measured in unlike environments: {key} is {_text(a)} in the first, "
+            f"{_text(b)} in the second{f' ({len(differences) - 1} more differ)' if len(differences) > 1 else ''}. "
+            "Measure both on one machine with one runtime version."
+        )
+
+
+def check_local(environment: Environment, path: Path) -> None:
+    """Raises unless a table's environment is this machine's, now."""
+    from hwbench import environment as environments
+    from hwbench import registry
+
+    runtime = str(environment.values["runtime"])
+    here = environments.collect(runtime, registry.get("runtime", runtime).version())
+    differences = environment.differences(here)
+    if differences:
+        key, theirs, mine = differences[0]
+        raise EnvironmentMismatch(
+            f"{path} was measured on another machine or runtime: {key} is {_text(theirs)} there, {_text(mine)} here. "
+            "Name its device with --device to ask about that one, or run: hwbench profile --space SPACE"
+        )
+
+
+def _text(value: Any) -> str:
+    return "'" + (" ".join(value) if isinstance(value, list) else str(value)) + "'"
+
+
+def setting_of(row: Mapping[str, Any]) -> Setting:
+    """The Setting a stored row was measured under."""
+    return Setting(row["dtype"], row["batch"], row["threads"], row["scenario"])
+
+
+def parse_setting(key: str) -> Setting:
+    """The Setting of a journal line's key."""
+    dtype, batch, threads, scenario = key.split("-", 3)
+    return Setting(dtype, int(batch[1:]), int(threads[1:]), scenario)
+
+
+def lut_path(workspace: Workspace, device: str, runtime: str) -> Path:
+    """Where a workspace keeps the table."""
+    return workspace.path("luts", device, f"{runtime}.parquet")
+
+
+def find_lut(workspace: Workspace, device: str, runtime: str) -> Path:
+    """The table of a device and runtime, in the workspace or shipped.
+
+    Raises:
+        UsageError: nobody measured that yet.
+    """
+    found = workspace.find("luts", device, f"{runtime}.parquet")
+    if found is None:
+        raise UsageError(
+            f"There is no table of {runtime} on {device} in {workspace.root}. Run: hwbench profile --space SPACE --runtime {runtime}"
+        )
+    return found
+
+
+def summarise_journal(journal: Journal, environment: Environment, precision: float) -> list[dict[str, Any]]:
+    """One row per (key, setting) of everything measured in that environment."""
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for entry, sample, _ in journal.matching(environment):
+        groups.setdefault((entry["key"], entry["setting"]), []).append(sample)
+    rows = []
+    for (key, setting_key), samples in groups.items():
+        setting = parse_setting(setting_key)
+        by_worker: dict[str, list[float]] = {}
+        for sample in samples:
+            if sample.status == "ok":
+                by_worker.setdefault(sample.worker, []).extend(sample.samples_ns)
+        row: dict[str, Any] = {
+            "key": key, "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
+            "scenario": setting.scenario, "processes": len(by_worker),
+        }  # fmt: skip
+        if by_worker:
+            found = stats.summarise(by_worker)
+            noisy = not found.min_spread <= precision
+            row.update(
+                latency_min_ms=found.min_ms, latency_median_ms=found.median_ms, min_spread=found.min_spread,
+                median_spread=found.median_spread, samples=found.samples, status="noisy" if noisy else "ok",
+                reason=f"minima of three processes spread by {found.min_spread:.1%}, asked {precision:.1%}" if noisy else None,
+            )  # fmt: skip
+        else:
+            row.update(samples=0, status=samples[-1].status, reason=samples[-1].reason)
+        rows.append(row)
+    return rows
+
+
+def fold(journal: Journal, path: Path, environment: Environment, precision: float) -> Lut:
+    """Writes the table of one environment from the journal and returns it."""
+    rows = summarise_journal(journal, environment, precision)
+    for row in rows:
+        spec = OpSpec.parse(row["key"])
+        features = ops.features(spec, setting_of(row))
+        row.update(op=spec.op, flops=features["flops"], bytes_moved=features["bytes_moved"], parameters=features["parameters"])
+    table = Lut(path, environment, {(row["key"], setting_of(row).key): row for row in rows})
+    table.write(path)
+    return table
+
+
+def fold_networks(journal: Journal, path: Path, environment: Environment, precision: float, architectures: Mapping[str, Any]) -> None:
+    """Writes the table of whole networks; `architectures` gives the values of each key (older ones are kept)."""
+    known = dict(architectures)
+    if path.exists():
+        known = {row["key"]: json.loads(row["architecture"]) for row in read_networks(path)[0]} | known
+    rows = []
+    for row in summarise_journal(journal, environment, precision):
+        if row["key"] not in known:
+            raise DataError(f"{journal.path}: nobody says what network {row['key']} is; delete {path} and its journal.")
+        space = row["key"].rpartition("/")[0]
+        rows.append({**row, "space": space, "architecture": json.dumps(known[row["key"]])})
+    facts = {"environment": dict(environment.values), "environment_hash": environment.hash}
+    schema.write(path, schema.NETWORKS, rows, facts)
+
+
+def read_networks(path: Path) -> tuple[list[dict[str, Any]], Environment]:
+    """The measured whole networks and where they were measured."""
+    data, footer = schema.read(path, schema.NETWORKS)
+    return data.to_pylist(), Environment(footer["environment"])
+

@@ -1,0 +1,216 @@
+"""Every stored column once: type, unit, meaning. The only place that opens Parquet.
+
+A table's footer holds `hwbench` = {schema, version, hwbench_version, checksum, ...facts}; reading checks all
+of it. Columns are only ever added: an older version is read through a named step in MIGRATIONS, a newer one
+is an error that says "update hwbench".
+
+Version history
+    lut 1, networks 1, trials 1, verification 1: first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwbench import __version__
+from hwbench.errors import DataError
+from hwbench.workspace import atomic_write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOOTER_KEY = b"hwbench"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One stored column."""
+
+    name: str
+    type: str
+    """string, int64, float64, bool, or list<float64>."""
+    meaning: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One kind of stored table."""
+
+    name: str
+    version: int
+    columns: tuple[Column, ...]
+    identity: tuple[str, ...]
+    """Columns that name a row; unique and sorted."""
+
+
+_SETTING = (
+    Column("dtype", "string", "number format of weights and activations"),
+    Column("batch", "int64", "samples per run"),
+    Column("threads", "int64", "threads of the runtime"),
+    Column("scenario", "string", "how runs follow each other"),
+)
+_LATENCY = (
+    Column("latency_min_ms", "float64", "smallest sample over all processes", nullable=True),
+    Column("latency_median_ms", "float64", "median over processes of process medians", nullable=True),
+    Column("min_spread", "float64", "spread of the three lowest per-process minima, relative", nullable=True),
+    Column("median_spread", "float64", "spread of the process medians, relative", nullable=True),
+    Column("processes", "int64", "fresh worker processes that measured it"),
+    Column("samples", "int64", "raw samples in the journal"),
+    Column("status", "string", "ok, noisy (precision not reached), refused, crashed or hung"),
+    Column("reason", "string", "why the status is not ok", nullable=True),
+)
+
+LUT = Table(
+    "lut",
+    1,
+    (
+        Column("key", "string", "canonical op key"),
+        Column("op", "string", "operator or fused block"),
+        *_SETTING,
+        *_LATENCY,
+        Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch"),
+        Column("bytes_moved", "float64", "least traffic of one run, whole batch"),
+        Column("parameters", "float64", "learned values"),
+    ),
+    ("key", "dtype", "batch", "threads", "scenario"),
+)
+NETWORKS = Table(
+    "networks",
+    1,
+    (
+        Column("space", "string", "search space"),
+        Column("architecture", "string", "architecture as JSON values"),
+        *_SETTING,
+        *_LATENCY,
+        Column("key", "string", "identity in the journal"),
+    ),
+    ("key", "dtype", "batch", "threads", "scenario"),
+)
+TRIALS = Table(
+    "trials",
+    1,
+    (
+        Column("trial", "int64", "order of evaluation"),
+        Column("architecture", "string", "gene indices as hex"),
+        Column("accuracy", "float64", "the proxy's score"),
+        Column("latency_ms", "float64", "plain prediction"),
+        Column("upper_ms", "float64", "prediction's upper bound, what the budget is held against"),
+        Column("fitness", "float64", "the objective's score"),
+        Column("feasible", "bool", "upper bound within the budget"),
+    ),
+    ("trial",),
+)
+VERIFICATION = Table(
+    "verification",
+    1,
+    (
+        Column("space", "string", "search space"),
+        Column("architecture", "string", "architecture as JSON values"),
+        Column("role", "string", "winner, finalist or random"),
+        Column("predicted_ms", "float64", "plain prediction of the statistic"),
+        Column("upper_ms", "float64", "its upper bound"),
+        *_LATENCY,
+        Column("measured_ms", "float64", "the budget's statistic, measured"),
+        Column("plain_sum_ms", "float64", "sum of the table's rows, no calibration"),
+        Column("flops_ms", "float64", "calibrated FLOPs, fitted on the same networks", nullable=True),
+        Column("primitive_sum_ms", "float64", "sum of primitive rows, where the table has them", nullable=True),
+        Column("primitive_calibrated_ms", "float64", "the same, calibrated on the same networks", nullable=True),
+    ),
+    ("space", "architecture"),
+)
+
+MIGRATIONS: dict[tuple[str, int], Callable[[Any], Any]] = {}
+"""(table, version) -> step to the next version; empty until a version changes."""
+
+
+def write(path: Path, table: Table, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
+    """Writes rows, sorted by identity, in one atomic step."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ordered = sorted(rows, key=lambda row: tuple(row[c] for c in table.identity))
+    identities = [tuple(row[c] for c in table.identity) for row in ordered]
+    if len(set(identities)) != len(identities):
+        raise DataError(f"{path}: two rows share the identity {table.identity}; a table holds each once.")
+    foreign = {name for row in ordered for name in row} - {c.name for c in table.columns}
+    if foreign:
+        raise DataError(f"{path}: {table.name} has no columns {sorted(foreign)}.")
+    arrays = [pa.array([_clean(row.get(c.name)) for row in ordered], _arrow_type(c.type)) for c in table.columns]
+    data = pa.table(arrays, schema=_arrow_schema(table))
+    footer = {
+        "schema": table.name,
+        "version": table.version,
+        "hwbench_version": __version__,
+        "checksum": _checksum(data),
+        **facts,
+    }
+    data = data.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
+    sink = pa.BufferOutputStream()
+    pq.write_table(data, sink, compression="zstd")
+    atomic_write(path, sink.getvalue().to_pybytes())
+
+
+def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
+    """The table and its footer, checked.
+
+    Raises:
+        DataError: truncated, edited, of another schema, or of a newer version.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        data = pq.read_table(path)
+        footer = json.loads((data.schema.metadata or {})[FOOTER_KEY])
+    except FileNotFoundError:
+        raise DataError(f"There is no {table.name} table at {path}.") from None
+    except KeyError:
+        raise DataError(f"{path} is Parquet but not written by hwbench (no footer); make it with hwbench.") from None
+    except (OSError, pa.ArrowException, json.JSONDecodeError) as error:
+        detail = str(error).splitlines()[0]
+        raise DataError(f"{path} is damaged ({detail}); delete it and run the command that makes it again.") from None
+    if footer.get("schema") != table.name:
+        raise DataError(f"{path} holds a '{footer.get('schema')}' table, a '{table.name}' table was asked for.")
+    if footer["version"] > table.version:
+        raise DataError(f"{path} has version {footer['version']}, this hwbench knows {table.version}: update hwbench.")
+    if footer["checksum"] != _checksum(data):
+        raise DataError(f"{path} was edited after hwbench wrote it (checksum differs); restore it or make it again.")
+    for version in range(footer["version"], table.version):
+        data = MIGRATIONS[table.name, version](data)
+    if data.schema.names != [c.name for c in table.columns]:
+        raise DataError(f"{path} lacks columns of {table.name} version {table.version}; make it again.")
+    return data, footer
+
+
+def _clean(value: Any) -> Any:
+    """NaN is stored as null: missing is missing, never a number."""
+    if isinstance(value, float) and value != value:
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _arrow_type(name: str) -> Any:
+    import pyarrow as pa
+
+    return {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[name]
+
+
+def _arrow_schema(table: Table) -> Any:
+    import pyarrow as pa
+
+    return pa.schema([pa.field(c.name, _arrow_type(c.type), nullable=c.nullable) for c in table.columns])
+
+
+def _checksum(data: pa.Table) -> str:
+    digest = hashlib.sha256()
+    for name in data.schema.names:
+        digest.update(json.dumps([name, data.column(name).to_pylist()]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,67 @@
+"""Constrained evolution (as HAT, Wang et al. 2020, and once-for-all): mutation and crossover of the best so far.
+
+Parents are the best `parents` architectures ever told, by the objective's order: those within the budget by
+fitness, then the others by how little they break it. So a tight budget is approached rather than waited for.
+Half of each generation are mutants, half children of two parents; what was seen before is replaced.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hwbench.objective.base import Score
+from hwbench.space import base as spaces
+from hwbench.space.base import Population, Space
+from hwbench.strategy.base import Seen, sample_new
+
+
+class Evolution:
+    """Keeps the best and varies them."""
+
+    name: str
+
+    def __init__(
+        self, space: Space, rng: np.random.Generator, population: int = 128, parents: int = 32, mutation_rate: float = 0.1
+    ) -> None:
+        self._space, self._rng, self._seen = space, rng, Seen()
+        self._initial, self._parents, self._rate = population, parents, mutation_rate
+        self._best = np.empty((len(space.genes), 0), np.uint8)
+        self._score = Score(np.empty(0), np.empty(0))
+        self._told = 0
+
+    def ask(self, n: int) -> Population:
+        """Random ones first, then mutants and children of the best."""
+        if self._told < self._initial:
+            return sample_new(self._space, min(n, self._initial - self._told), self._rng, self._seen)
+        found: list[Population] = []
+        missing = n
+        for _ in range(20):
+            found.append(self._seen.new(self._vary(missing)))
+            missing = n - sum(f.shape[1] for f in found)
+            if missing <= 0:
+                break
+        else:
+            found.append(sample_new(self._space, missing, self._rng, self._seen))
+        return np.concatenate(found, axis=1)
+
+    def tell(self, population: Population, score: Score) -> None:
+        """Keeps the best parents."""
+        self._told += population.shape[1]
+        together = np.concatenate([self._best, population], axis=1)
+        joined = Score(
+            np.concatenate([self._score.fitness, score.fitness]), np.concatenate([self._score.violation, score.violation])
+        )
+        keep = joined.order()[: self._parents]
+        self._best, self._score = together[:, keep], Score(joined.fitness[keep], joined.violation[keep])
+
+    def _vary(self, n: int) -> Population:
+        count = self._best.shape[1]
+        mutants = self._best[:, self._rng.integers(0, count, n // 2)]
+        first, second = (self._best[:, self._rng.integers(0, count, n - n // 2)] for _ in range(2))
+        return np.concatenate(
+            [
+                spaces.mutate(self._space, mutants, self._rate, self._rng),
+                spaces.crossover(self._space, first, second, self._rng),
+            ],
+            axis=1,
+        )

@@ -1,0 +1,172 @@
+"""Measures finalists and random networks end to end, predicted and measured side by side.
+
+Everything is measured in one interleaved run. Baselines stand beside the prediction: the plain sum of rows,
+calibrated FLOPs, and, where the table has primitive rows, their sum with and without calibration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import estimator as estimators
+from hwbench import lut as luts
+from hwbench import schema, stats
+from hwbench.architecture import RESULT_NAME, Architectures, of_values, sample
+from hwbench.engine.policy import Policy
+from hwbench.errors import UsageError
+from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
+from hwbench.lut import Lut
+from hwbench.network import Setting, Workload
+from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
+from hwbench.space import base as spaces
+from hwbench.workspace import Workspace, read_json, write_json
+
+VERSION = 1
+ESTIMATES = ("predicted_ms", "flops_ms", "plain_sum_ms", "primitive_sum_ms", "primitive_calibrated_ms")
+"""Columns of a verification that claim to be the latency."""
+
+
+def verify(
+    result: str | Path,
+    random: int = 12,
+    seed: int = 0,
+    workspace: str | Path = ".",
+    policy: Policy = NETWORK_POLICY,
+    tick: Tick = no_tick,
+) -> dict[str, Any]:
+    """Measures a search's finalists and random networks of its space; writes verification.parquet and .json.
+
+    Args:
+        result: The folder a search wrote.
+        random: Random networks measured beside the finalists.
+        seed: Draws the random networks (never those the predictor was fitted on).
+        workspace: Where predictor and tables are.
+        policy: How long each network is measured.
+        tick: Progress.
+    """
+    folder = Path(result)
+    document = read_json(folder / RESULT_NAME, "search result")
+    if "search" not in document:
+        raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+    about = document["search"]
+    setting = Setting(**about["setting"])
+    finalists = of_values(document["space"], document["architectures"])
+    require_local(about["device"], Workspace.at(workspace))
+    fitted = estimators.load("local", about["runtime"], setting, workspace)
+    fitted_on = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"], *finalists.keys}
+    drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
+    sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
+    roles = ["winner", *["finalist"] * (len(finalists) - 1)]
+    rows = compare(sets, fitted, about["statistic"], workspace, policy, tick, roles)
+    summary = {
+        "schema": VERSION,
+        "space": document["space"],
+        "statistic": about["statistic"],
+        "budget_ms": about["budget_ms"],
+        "winner": next(row for row in rows if row["role"] == "winner"),
+        "kept": _kept(rows, about["budget_ms"]),
+        "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
+        "accuracy_on": "random networks" if random else "finalists",
+        "noise": noise(rows),
+        "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    schema.write(folder / "verification.parquet", schema.VERIFICATION, rows, {"statistic": about["statistic"]})
+    write_json(folder / "verification.json", summary)
+    return summary
+
+
+def compare(
+    sets: Sequence[Architectures],
+    fitted: Fitted,
+    statistic: str,
+    workspace: str | Path = ".",
+    policy: Policy = NETWORK_POLICY,
+    tick: Tick = no_tick,
+    roles: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """Measures architectures and puts every estimate beside; `roles` name the first ones, the rest is random."""
+    card = fitted.card
+    measured = measure_networks(sets, card["device"], card["runtime"], fitted.setting, workspace, policy, tick)
+    table = Lut.read(luts.find_lut(Workspace.at(workspace), card["device"], card["runtime"]))
+    keep = {c.name for c in schema.VERIFICATION.columns}
+    rows = []
+    for architectures in sets:
+        for key, values, column in zip(architectures.keys, architectures.values, architectures.population.T, strict=True):
+            workload = spaces.lower(architectures.space, column)
+            found = fitted.predict(workload, statistic)
+            row = {name: value for name, value in measured[key].items() if name in keep}
+            row.update(
+                space=architectures.space.name,
+                architecture=json.dumps(values),
+                role=roles[len(rows)] if len(rows) < len(roles) else "random",
+                predicted_ms=found.latency_ms,
+                upper_ms=found.upper_ms,
+                measured_ms=measured[key][luts.STATISTICS[statistic]],
+                **baselines(workload, fitted, table, statistic),
+            )
+            rows.append(row)
+    return rows
+
+
+def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) -> dict[str, float]:
+    """What simpler estimates say of a workload; NaN where they cannot."""
+    calibrated = fitted.card["statistics"][statistic]["baselines"]
+    at = fitted.setting.key
+    rows_ms = {key: row["latency_min_ms"] for (key, s), row in table.rows.items() if s == at and row["latency_min_ms"] is not None}
+    counts = workload.counts()
+    plain = float(sum(n * rows_ms.get(spec.key, float("nan")) for spec, n in counts.items()))
+    primitive = primitive_sum_ms(workload, rows_ms)
+
+    def line(name: str, x: float) -> float:
+        return calibrated[name][0] + calibrated[name][1] * x if name in calibrated else float("nan")
+
+    return {
+        "plain_sum_ms": plain,
+        "flops_ms": line("flops", flops_of(workload)),
+        "primitive_sum_ms": primitive,
+        "primitive_calibrated_ms": line("primitives", primitive),
+    }
+
+
+def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Accuracy of every estimate that covers all rows."""
+    measured = np.array([row["measured_ms"] for row in rows], float)
+    found = {}
+    for name in ESTIMATES:
+        values = np.array([row[name] for row in rows], float)
+        if not np.isnan(values).any():
+            found[name] = asdict(stats.accuracy(values, measured))
+    return found
+
+
+def noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How well the measurements themselves repeat."""
+    spread = np.array([row["min_spread"] for row in rows], float)
+    medians = np.array([row["median_spread"] for row in rows], float)
+    return {
+        "min_spread_median": float(np.nanmedian(spread)),
+        "min_spread_max": float(np.nanmax(spread)),
+        "median_spread_median": float(np.nanmedian(medians)),
+    }
+
+
+def _kept(rows: Sequence[Mapping[str, Any]], budget_ms: float) -> dict[str, Any]:
+    finalists = [row for row in rows if row["role"] != "random"]
+    winner = next(row for row in finalists if row["role"] == "winner")
+    return {
+        "winner": bool(winner["measured_ms"] <= budget_ms),
+        "finalists": sum(row["measured_ms"] <= budget_ms for row in finalists),
+        "of": len(finalists),
+    }
+
+
+def _unlike(drawn: Architectures, known: set[str], n: int) -> Architectures:
+    keep = [i for i, key in enumerate(drawn.keys) if key not in known][:n]
+    return Architectures(drawn.space, drawn.population[:, keep])

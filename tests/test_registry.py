@@ -1,0 +1,311 @@
+"""A part is found by its file name alone: one new file makes an op, a space or a strategy that works everywhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hwbench
+from hwbench import registry
+from hwbench.errors import UnknownName, UsageError
+
+PACKAGE = Path(hwbench.__file__).parent
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_the_list_of_names_is_the_list_of_files(kind):
+    files = {path.stem for path in (PACKAGE / kind).glob("*.py")} - {"__init__", "base"}
+    found = registry.names(kind)
+    assert list(dict.fromkeys(name.partition("-")[0] for name in found)) == sorted(files)
+    assert len(found) == len(set(found)) >= 1
+
+
+def test_variants_stand_for_the_file_they_come_from():
+    found = [name for name in registry.names("space") if name.startswith("autoformer")]
+    assert found == ["autoformer-tiny", "autoformer-small", "autoformer-base"]
+    widths = [registry.get("space", name).genes[0].choices for name in found]
+    assert widths == [(192, 216, 240), (320, 384, 448), (528, 576, 624)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("space", "autoformer-tinny", "Unknown space 'autoformer-tinny'. Did you mean autoformer-tiny"),
+        ("space", "autoformer_tiny", "Did you mean autoformer-tiny"),
+        ("space", "autoformer", "Unknown space 'autoformer'. Did you mean autoformer-"),
+        ("space", "autoformer-", "Unknown space 'autoformer-'. Did you mean autoformer-"),
+        ("space", "bert-large", "Unknown space 'bert-large'. Did you mean bert"),
+        ("space", "autoformer-tinny:image=160", "Unknown space 'autoformer-tinny'. Did you mean autoformer-tiny"),
+        ("op", "Linear", "Did you mean linear"),
+        ("op", "atention_block", "Did you mean attention_block"),
+        ("op", "base", "Unknown op 'base'."),
+        ("op", "", "Unknown op ''. Available: add, attention_block"),
+        ("space", "q7", "Unknown space 'q7'. Available: autoformer-base, autoformer-small, autoformer-tiny, bert"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_ones(kind, name, message):
+    with pytest.raises(UnknownName) as error:
+        registry.get(kind, name)
+    assert message in str(error.value)
+
+
+def test_options_follow_the_colon_and_stay_in_the_name():
+    long = registry.get("space", "bert:sequence=384")
+    assert (long.sequence, long.classes, long.name) == (384, 2, "bert:sequence=384")
+    both = registry.get("space", "bert:sequence=32,classes=3")
+    assert (both.sequence, both.classes) == (32, 3)
+    assert registry.get("space", "bert").sequence == 128
+    assert registry.get("space", "autoformer-tiny:image=160").image == 160
+
+
+def test_get_shares_one_instance_and_make_gives_a_new_one():
+    assert registry.get("space", "bert") is registry.get("space", "bert")
+    assert registry.make("space", "bert") is not registry.make("space", "bert")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("space", "bert:sequence", "cannot read 'sequence'. Options: sequence, classes (name=number)"),
+        ("space", "bert:length=3", "cannot read 'length=3'"),
+        ("space", "bert:sequence=384,", "cannot read ''"),
+        ("space", "bert:sequence=long", "sequence must be a number, got 'long'"),
+        ("space", "bert:sequence=1.5", "sequence must be a number, got '1.5'"),
+        ("space", "bert:sequence=", "sequence must be a number, got ''"),
+        ("space", "bert:sequence=513", "sequence must be 1 to 512, got 513"),
+        ("space", "autoformer-tiny:depth=3", "cannot read 'depth=3'. Options: image, patch, classes"),
+        ("op", "linear:bias=1", "Options: none"),
+    ],
+)
+def test_options_that_cannot_be_read_are_refused(kind, name, message):
+    with pytest.raises(UsageError) as error:
+        registry.get(kind, name)
+    assert message in str(error.value)
+
+
+@pytest.fixture
+def foreign(monkeypatch):
+    """Installs another package's part: foreign(kind, name, source of its module, class)."""
+
+    def forget() -> None:
+        for cached in (registry.get, registry._targets, registry._variants):
+            cached.cache_clear()
+
+    def install(kind: str, name: str, source: str, cls: str = "Part") -> None:
+        module = ModuleType("foreign_package")
+        exec(source, module.__dict__)
+        monkeypatch.setitem(sys.modules, "foreign_package", module)
+        point = EntryPoint(name, f"foreign_package:{cls}", f"hwbench.{kind}")
+        monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+        forget()
+
+    yield install
+    monkeypatch.undo()
+    forget()
+
+
+SPACE = """
+VARIANTS = {"narrow": {"width": 4}, "wide": {"width": 8}}
+class Part:
+    genes = ()
+    def __init__(self, width): self.width = width
+    def lower(self, arch): ...
+"""
+
+
+def test_another_package_adds_a_part_by_an_entry_point(foreign):
+    before = registry.names("space")
+    foreign("space", "mine", SPACE)
+    assert set(registry.names("space")) - set(before) == {"mine-narrow", "mine-wide"}
+    assert registry.get("space", "mine-wide").width == 8
+    assert registry.get("space", "bert").sequence == 128
+
+
+@pytest.mark.xfail(raises=KeyError, reason="make() cuts a name at its first dash even where no variant follows")
+def test_a_foreign_name_may_hold_a_dash(foreign):
+    foreign("space", "my-space", "class Part:\n    genes = ()\n    def lower(self, arch): ...")
+    assert registry.get("space", "my-space").genes == ()
+
+
+def test_two_parts_of_one_name_are_refused(foreign):
+    foreign("op", "linear", "class Part: ...")
+    with pytest.raises(UsageError, match="Two parts call themselves op 'linear': hwbench's own and foreign_package:Part"):
+        registry.names("op")
+
+
+def test_a_part_that_lacks_members_of_its_contract_is_refused_by_name(foreign):
+    foreign("op", "half", "class Part:\n    fields = {}\n    def work(self, spec): ...\n    def expand(self, spec): ...")
+    with pytest.raises(UsageError, match=r"op foreign_package.Part lacks emit, parameters, signature of its contract"):
+        registry.get("op", "half")
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package, and a way to run a script against it with nothing else on the path."""
+    shutil.copytree(PACKAGE, tmp_path / "hwbench", ignore=shutil.ignore_patterns("__pycache__", "_data"))
+
+    def run(script: str, **files: str) -> subprocess.CompletedProcess[str]:
+        for name, source in files.items():
+            path = tmp_path / "hwbench" / name.replace("__", "/")
+            assert not path.with_suffix(".py").exists()
+            path.with_suffix(".py").write_text(source)
+        head = f"import hwbench; assert hwbench.__file__.startswith({str(tmp_path)!r}), hwbench.__file__\n"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-W", "error", "-c", head + script]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def test_listing_names_imports_nothing_heavy(copy):
+    done = copy(
+        "import sys\n"
+        "from hwbench import registry\n"
+        "assert all(registry.names(kind) for kind in registry.KINDS)\n"
+        "heavy = {'torch', 'onnx', 'onnxruntime', 'sklearn', 'matplotlib', 'lightgbm'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_without_its_class_is_named(copy):
+    done = copy("from hwbench import registry; registry.names('op')", op__hard_swish="class Swish: ...")
+    assert "UsageError: hwbench/op/hard_swish.py must define a class named HardSwish; it does not." in done.stderr
+
+
+HARD_SWISH = '''
+"""x * relu6(x + 3) / 6."""
+from hwbench.op.base import Elementwise, Work
+
+class HardSwish(Elementwise):
+    def work(self, spec):
+        return Work(0, 4 * spec["tokens"] * spec["dim"])
+
+    def emit(self, graph, spec, inputs, prefix):
+        return [graph.node("HardSwish", inputs[0])]
+'''
+RUN_OP = """
+import io
+import numpy as np, onnxruntime
+from hwbench import registry
+from hwbench.network import OpSpec, Setting
+from hwbench.op.base import features, single, write_model
+
+assert "hard_swish" in registry.names("op")
+spec = OpSpec.parse("hard_swish(dim=6,tokens=5)")
+assert features(spec, Setting())["flops"] == 120
+model = io.BytesIO()
+write_model(single(spec), Setting(batch=2), model)
+x = np.linspace(-5, 5, 60, dtype=np.float32).reshape(2, 5, 6)
+(y,) = onnxruntime.InferenceSession(model.getvalue(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+assert np.abs(y - x * np.clip(x + 3, 0, 6) / 6).max() < 1e-5
+"""
+
+
+def test_an_op_is_one_file(copy):
+    done = copy(RUN_OP, op__hard_swish=HARD_SWISH)
+    assert done.returncode == 0, done.stderr
+
+
+MIXER = '''
+"""Stacks of FFN blocks."""
+from hwbench.network import Tensor
+from hwbench.space.base import Gene, per_layer
+
+VARIANTS = {"short": {"tokens": 16}, "long": {"tokens": 64}}
+
+class Mixer:
+    def __init__(self, tokens, classes: int = 10):
+        self.tokens, self.classes = tokens, classes
+        self.genes = (Gene("depth", (1, 2)), *per_layer("ratio", (2, 3, 4), 2))
+
+    def lower(self, arch):
+        arch.input(Tensor("x", (self.tokens, 8)))
+        x = "x"
+        for i in arch.repeat("depth"):
+            hidden = 8 * arch["ratio", i]
+            x = arch.add(f"layer{i}", "ffn_block", x, tokens=self.tokens, dim=8, hidden=hidden, activation="relu", norm="pre")
+        return arch.workload(arch.add("head", "classifier_head", x, tokens=self.tokens, dim=8, classes=self.classes))
+'''
+RUN_SPACE = """
+import io
+import numpy as np, onnxruntime
+from hwbench import registry
+from hwbench.network import Setting
+from hwbench.op.base import write_model
+from hwbench.space.base import distinct_specs, from_values, lower, sample, size, to_values
+
+assert {"mixer-short", "mixer-long"} <= set(registry.names("space"))
+space = registry.get("space", "mixer-long:classes=5")
+assert size(space) == 3 + 9
+assert len(distinct_specs(space)) == 3 + 1
+columns = sample(space, 400, np.random.default_rng(0)).T
+assert len({tuple(c) for c in columns}) == 12
+for column in columns[:3]:
+    assert (from_values(space, to_values(space, column)) == column).all()
+    model = io.BytesIO()
+    write_model(lower(space, column).network, Setting(), model)
+    session = onnxruntime.InferenceSession(model.getvalue(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.ones((1, 64, 8), np.float32)})[0].shape == (1, 5)
+"""
+
+
+def test_a_space_is_one_file(copy):
+    done = copy(RUN_SPACE, space__mixer=MIXER)
+    assert done.returncode == 0, done.stderr
+
+
+CLIMB = '''
+"""Climbs from the best so far to its neighbours."""
+import numpy as np
+from hwbench.space.base import neighbours
+from hwbench.strategy.base import Seen, sample_new
+
+class Climb:
+    def __init__(self, space, rng):
+        self._space, self._rng, self._seen, self._best = space, rng, Seen(), None
+
+    def ask(self, n):
+        if self._best is None:
+            return sample_new(self._space, n, self._rng, self._seen)
+        return self._seen.new(neighbours(self._space, self._best[1])[:, :n])
+
+    def tell(self, population, score):
+        i = score.order()[0]
+        rank = (score.violation[i], -score.fitness[i])
+        if self._best is None or rank < self._best[0]:
+            self._best = (rank, population[:, i])
+'''
+# Only the predictor is a stand-in: a closed form (millions of parameters) instead of a measured device.
+RUN_STRATEGY = """
+from types import SimpleNamespace
+import numpy as np
+from hwbench import registry, searcher
+from hwbench.cost import summed_cost
+from hwbench.op.base import parameter_count
+
+assert "climb" in registry.names("strategy")
+
+def params(specs):
+    return np.array([parameter_count(spec) / 1e6 for spec in specs])
+
+searcher.estimators.load = lambda *args, **kwargs: SimpleNamespace(
+    cost=lambda space, statistic: summed_cost(space, "params", "M", params),
+    card={"device": "none", "statistics": {}}, margin=lambda statistic: 0.0, folder="nowhere",
+)
+found = searcher.search("autoformer-tiny", 6.5, "out", strategy="climb", evaluations=400, seed=1)["search"]
+assert found["strategy"] == "climb" and 100 < found["evaluated"] <= 400, found
+assert 6.45 < found["finalists"][0]["latency_ms"] <= 6.5, found["finalists"]
+"""
+
+
+def test_a_strategy_is_one_file(copy):
+    done = copy(RUN_STRATEGY, strategy__climb=CLIMB)
+    assert done.returncode == 0, done.stderr
