@@ -58,6 +58,12 @@ def make(kind: str, name: str, **extra: Any) -> Any:
     return instance
 
 
+def about(kind: str, name: str) -> str:
+    """The first line of what a part's file says about itself."""
+    module = inspect.getmodule(_targets(kind)[name.partition("-")[0]]())
+    return (module.__doc__ or "").strip().splitlines()[0] if module else ""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The one sentence for a name that is not there."""
     known = sorted(known)

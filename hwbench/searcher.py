@@ -257,8 +257,7 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
 def _result(
     space: Space, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], budget_ms: float, objective: Objective
 ) -> dict[str, Any]:
-    order = trials.score.order()
-    best = [int(i) for i in order[:FINALISTS] if trials.score.violation[i] == 0]
+    best = _finalists(trials)
     if not best:
         raise UsageError(
             f"None of {len(trials)} architectures met {budget_ms:g} ms although the space has some that do; raise --evaluations."
@@ -292,6 +291,16 @@ def _result(
             "hwbench_version": __version__,
         },
     }
+
+
+def _finalists(trials: Trials) -> list[int]:
+    """The best trials within the budget; of those that predictor and proxy cannot tell apart, the first."""
+    found: dict[tuple[float, float], int] = {}
+    for i in trials.score.order():
+        if trials.score.violation[i] > 0 or len(found) == FINALISTS:
+            break
+        found.setdefault((round(float(trials.accuracy[i]), 9), round(float(trials.latency_ms[i]), 9)), int(i))
+    return list(found.values())
 
 
 def _write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> None:

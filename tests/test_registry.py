@@ -46,8 +46,8 @@ def test_variants_stand_for_the_file_they_come_from():
         ("op", "Linear", "Did you mean linear"),
         ("op", "atention_block", "Did you mean attention_block"),
         ("op", "base", "Unknown op 'base'."),
-        ("op", "", "Unknown op ''. Available: add, attention_block"),
-        ("space", "q7", "Unknown space 'q7'. Available: autoformer-base, autoformer-small, autoformer-tiny, bert"),
+        ("op", "", "Unknown op ''. Available: "),
+        ("space", "q7", "Unknown space 'q7'. Available: autoformer-base, "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_ones(kind, name, message):

@@ -28,16 +28,7 @@ from hwbench.op.base import (
 
 from . import EXAMPLES, model_of, random_inputs, session_of
 
-several_outputs = pytest.mark.xfail(raises=UsageError, reason="a Network refuses a:1 as an output (see tests/test_network.py)")
-
-
-def examples(*affected: str):
-    """Every example; those whose key holds one of the words wait for the gap named above."""
-    marks = [several_outputs if any(word in spec.key for word in affected) else () for spec in EXAMPLES]
-    return pytest.mark.parametrize("spec", [pytest.param(s, marks=m, id=s.key) for s, m in zip(EXAMPLES, marks, strict=True)])
-
-
-every_example = examples("parts=3")
+every_example = pytest.mark.parametrize("spec", EXAMPLES, ids=lambda spec: spec.key)
 ONE, TWO = Setting(), Setting(batch=2)
 
 
@@ -121,7 +112,7 @@ def test_an_axis_of_a_primitive_has_the_size_its_dimension_says(spec):
             ]
 
 
-@examples("parts=3", "qkv=fused")
+@every_example
 def test_a_block_is_the_sum_of_its_primitives(spec):
     op = op_of(spec)
     parts = primitives(single(spec))
@@ -136,7 +127,7 @@ def test_a_block_is_the_sum_of_its_primitives(spec):
     assert [tensors(inner)[name].shape for name in inner.outputs] == [t.shape for t in outputs]
 
 
-@examples()
+@every_example
 def test_what_a_run_reads_is_all_that_is_learned_unless_it_is_a_table(spec):
     read, learned = op_of(spec).work(spec).parameters_read, parameter_count(spec)
     weights = parameter_count(spec, tables=False)
@@ -147,7 +138,7 @@ def test_what_a_run_reads_is_all_that_is_learned_unless_it_is_a_table(spec):
     assert bytes_moved(spec, TWO) == 2 * moved + 4 * read
 
 
-@examples()
+@every_example
 def test_features_are_finite_and_grow_with_the_batch(spec):
     one, two = features(spec, ONE), features(spec, TWO)
     assert all(math.isfinite(v) and v >= 0 for v in (*one.values(), *two.values()))

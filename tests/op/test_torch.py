@@ -172,9 +172,7 @@ def test_every_op_has_a_torch_reference():
 @torch.no_grad()
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("spec", EXAMPLES, ids=lambda spec: spec.key)
-def test_an_op_computes_what_torch_computes(spec: OpSpec, batch: int, request: pytest.FixtureRequest):
-    if "parts=3" in spec.key:
-        request.applymarker(pytest.mark.xfail(reason="a Network refuses a:1 as an output (see tests/test_network.py)"))
+def test_an_op_computes_what_torch_computes(spec: OpSpec, batch: int):
     network = single(spec)
     weights, feed = telling_weights(network), random_inputs(network, batch)
     ours = session_of(model_of(network, batch, weights).SerializeToString()).run(None, feed)

@@ -1,0 +1,52 @@
+"""What verbs print: tables for people, one JSON line for machines, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+
+def emit_json(document: Any) -> None:
+    """One JSON document on one line."""
+    from hwbench.workspace import without_nan
+
+    typer.echo(json.dumps(without_nan(document), allow_nan=False, default=str))
+
+
+def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> None:
+    """A table a person can read; numbers right-aligned, None as a dash."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = columns or {key: key for key in (rows[0] if rows else {})}
+    shown = Table(title=title, title_justify="left")
+    for key, head in names.items():
+        numeric = all(isinstance(row.get(key), int | float | None) and not isinstance(row.get(key), bool) for row in rows)
+        shown.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(_cell(row.get(key)) for key in names))
+    Console().print(shown)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with time left on stderr; gives the tick function a library call takes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,34 @@
+"""The options verbs share: one name, one meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from hwbench.network import Setting
+
+Device = Annotated[str, typer.Option("--device", help="'local' or a device's name (hwbench device list).")]
+Runtime = Annotated[str, typer.Option("--runtime", help="Inference runtime.")]
+Threads = Annotated[int, typer.Option("--threads", help="Threads of the runtime.")]
+Batch = Annotated[int, typer.Option("--batch", help="Samples per run.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="Number format.")]
+Space = Annotated[str, typer.Option("--space", help="Search space, e.g. autoformer-tiny or bert:sequence=384.")]
+Spaces = Annotated[list[str], typer.Option("--space", help="Search space; repeat for several.")]
+Workspace = Annotated[Path, typer.Option("--workspace", help="Folder for devices/, luts/, predictors/, reports/.")]
+Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
+Json = Annotated[bool, typer.Option("--json", help="Last line of stdout is one JSON document.")]
+Statistic = Annotated[str, typer.Option("--statistic", help="min (what the machine can do) or p50 (what a user feels).")]
+Precision = Annotated[float, typer.Option("--precision", help="Agreement asked of three processes' minima, relative.")]
+MaxProcesses = Annotated[int, typer.Option("--max-processes", help="Cap on fresh worker processes per row.")]
+
+HERE = Path()
+
+
+def setting(dtype: str, batch: int, threads: int) -> Setting:
+    """The Setting the options ask for."""
+    from hwbench.network import Setting
+
+    return Setting(dtype=dtype, batch=batch, threads=threads)

@@ -1,0 +1,78 @@
+"""The `hwbench` command: every other file of this folder (without a leading _) is one verb.
+
+A verb file has `run`, a function typer turns into a command, or `app` for a noun with actions. It parses,
+calls the library function of the same name and prints. Errors are one line on stderr and a non-zero exit;
+with --json the last line of stdout is one JSON document, also for errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import sys
+from typing import Annotated
+
+import typer
+
+from hwbench import __version__, cli
+from hwbench.errors import HwbenchError, InfeasibleBudget, MissingOps
+
+ORDER = ("device", "list", "sample", "export", "profile", "fit", "predict", "measure", "search", "verify", "report", "quickstart")
+"""As the flow goes; verbs not named here follow."""
+
+
+def build() -> typer.Typer:
+    """The application with all verbs."""
+    app = typer.Typer(
+        name="hwbench",
+        help="How fast a network runs on a device, and the best network that is fast enough.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    found = [m.name for m in pkgutil.iter_modules(cli.__path__) if not m.name.startswith("_") and m.name != "main"]
+    for name in sorted(found, key=lambda n: (ORDER.index(n) if n in ORDER else len(ORDER), n)):
+        module = importlib.import_module(f"hwbench.cli.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(module.run)
+    app.callback()(_top)
+    return app
+
+
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command line."""
+    try:
+        build()()
+    except HwbenchError as error:
+        _fail(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("hwbench: interrupted; everything measured so far is stored, run the same command to go on.", err=True)
+        sys.exit(130)
+
+
+def _fail(error: HwbenchError) -> None:
+    line = " ".join(str(error).split())
+    typer.echo(f"hwbench: {line}", err=True)
+    if "--json" in sys.argv:
+        document: dict[str, object] = {"error": type(error).__name__, "message": line}
+        if isinstance(error, InfeasibleBudget):
+            document |= {"latency_ms": error.latency_ms, "architecture": error.architecture}
+        if isinstance(error, MissingOps):
+            document |= {"missing_ops": list(error.keys)}
+        typer.echo(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""hwbench quickstart"""
+
+from __future__ import annotations
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+
+def run(workspace: options.Workspace = options.HERE, seed: options.Seed = 0, json: options.Json = False) -> None:
+    """The whole flow on this machine: device, table, predictor, search, measured winner, report."""
+    import hwbench
+
+    def say(text: str) -> None:
+        typer.echo(text, err=json)
+
+    done = hwbench.quickstart(workspace, seed, say, console.progress)
+    if json:
+        console.emit_json(done)
+        return
+    console.table("Measured", done["table"])
+    typer.echo(done["answer"])
+    typer.echo(f"report: {done['html']}")

@@ -1,0 +1,28 @@
+"""hwbench report"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+
+def run(
+    result: Annotated[Path, typer.Argument(help="Folder of a verified search.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; the search's own by default.")] = None,
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Write report.md and a self-contained report.html from stored files."""
+    import hwbench
+
+    done = hwbench.report(result, out, workspace)
+    if json:
+        console.emit_json(done)
+        return
+    console.table("Measured", done["table"])
+    typer.echo(f"{done['markdown']}\n{done['html']}")

@@ -1,0 +1,80 @@
+"""The whole flow in one call: from a bare CPU to a measured winner and a report.
+
+    hwbench quickstart --workspace FOLDER
+
+What the workspace already holds is not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import device as devices
+from hwbench import registry
+from hwbench.architecture import fingerprint
+from hwbench.estimator import fit
+from hwbench.profiler import Tick, no_tick, profile
+from hwbench.reporter import report
+from hwbench.searcher import search
+from hwbench.space import base as spaces
+from hwbench.verifier import verify
+from hwbench.workspace import Workspace
+
+SPACE = "autoformer-tiny"
+NETWORKS = 12
+"""Networks measured to fit, and as many held out."""
+
+
+def quickstart(
+    workspace: str | Path = ".",
+    seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], AbstractContextManager[Tick]] = lambda title: nullcontext(no_tick),
+) -> dict[str, Any]:
+    """Detects, profiles, fits, searches under the median latency of the space, verifies and reports.
+
+    Args:
+        workspace: Where everything is written.
+        seed: Draws networks and drives the search.
+        say: Receives one line per step.
+        progress: Makes a progress bar with a title.
+    """
+    place = Workspace.at(workspace)
+    if place.find("devices", f"{devices.local_name()}.toml") is None:
+        say("1/6 device: measuring peaks with two short kernels")
+        devices.detect(place.root)
+    here = devices.get("local", place.root)
+    say(f"1/6 device: {here.name} ({here.cpu_model}, {here.cores} cores)")
+    with progress("2/6 profiling ops") as tick:
+        table = profile(SPACE, workspace=place.root, tick=tick)
+    say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {len(table.noisy)} noisy")
+    with progress("3/6 measuring networks to calibrate") as tick:
+        fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, tick=tick)
+    error = fitted.card["statistics"]["min"]["holdout"]
+    say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
+    space = registry.get("space", SPACE)
+    drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
+    budget_ms = round(float(np.median(fitted.cost(space, "min").value(drawn))), 2)
+    name = f"quickstart-{fingerprint([fitted.card['statistics'], seed])[:8]}"
+    folder = place.path("reports", name)
+    with progress("4/6 searching") as tick:
+        found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)
+    best = found["search"]["finalists"][0]
+    say(f"4/6 search: budget {budget_ms:g} ms (the space's median), best of {found['search']['evaluated']}: {best['latency_ms']:.2f} ms predicted")
+    with progress("5/6 measuring the finalists") as tick:
+        checked = verify(folder, workspace=place.root, seed=seed, tick=tick)
+    winner = checked["winner"]
+    say(f"5/6 verified: winner measured at {winner['measured_ms']:.2f} ms, budget {'kept' if checked['kept']['winner'] else 'BROKEN'}")
+    written = report(folder, workspace=place.root)
+    say(f"6/6 report: {written['html']}")
+    answer = (
+        f"The best network of {SPACE} within {budget_ms:g} ms (min) has {best['accuracy']:.2f} million parameters: predicted "
+        f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
+        f"(p50 {winner['latency_median_ms']:.2f} ms): {'budget kept' if checked['kept']['winner'] else 'budget BROKEN'}."
+    )
+    return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}
