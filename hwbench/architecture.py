@@ -62,7 +62,7 @@ def of_values(space_name: str, values: Sequence[dict[str, Any]]) -> Architecture
 
 
 def sample(space: str, n: int = 1, seed: int = 0, out: str | Path | None = None) -> Architectures:
-    """n random architectures, uniform over gene values; written to `out` where given."""
+    """Random architectures, uniform over gene values; written to `out` where given."""
     if n < 1:
         raise UsageError(f"n must be at least 1, got {n}.")
     found: Space = registry.get("space", space)

@@ -7,6 +7,7 @@ cache, and a population is scored by a handful of look-ups without a Python loop
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -99,9 +100,9 @@ class CompiledSum:
             def scope(gene: int) -> tuple[int, ...]:
                 return tuple(sorted({g for genes, _ in factors if gene in genes for g in genes}))  # noqa: B023
 
-            gene = min(left, key=lambda g: int(np.prod([sizes[x] for x in scope(g)])))
+            gene = min(left, key=lambda g: math.prod(sizes[x] for x in scope(g)))
             union = scope(gene)
-            if int(np.prod([sizes[g] for g in union])) > MAX_ELIMINATION:
+            if math.prod(sizes[g] for g in union) > MAX_ELIMINATION:
                 raise UsageError(f"The minimum over {self._space.name} is too entangled to compute exactly.")
             joint = np.zeros([sizes[g] for g in union])
             for genes, table in factors:
@@ -141,7 +142,7 @@ class _Lookup:
             if whole is None:
                 whole = run
             else:
-                whole = whole * np.uint16(int(np.prod(sizes)))
+                whole = whole * np.uint16(math.prod(sizes))
                 whole += run
         assert whole is not None
         return whole
@@ -153,7 +154,7 @@ def _merge(tables: dict[tuple[int, ...], np.ndarray], sizes: Sequence[int]) -> l
     for genes, table in sorted(tables.items(), key=lambda item: (item[0][-1], len(item[0]), item[0])):
         for i, (union, members) in enumerate(clusters):
             joined = tuple(sorted({*union, *genes}))
-            if int(np.prod([sizes[g] for g in joined])) <= MERGED_ENTRIES:
+            if math.prod(sizes[g] for g in joined) <= MERGED_ENTRIES:
                 clusters[i] = (joined, [*members, (genes, table)])
                 break
         else:
@@ -185,7 +186,12 @@ def _spread(table: np.ndarray, genes: tuple[int, ...], union: tuple[int, ...], s
 
 
 def summed_cost(
-    space: Space, name: str, unit: str, op_value: Callable[[Sequence[OpSpec]], np.ndarray], constant: float = 0.0, margin: float = 0.0
+    space: Space,
+    name: str,
+    unit: str,
+    op_value: Callable[[Sequence[OpSpec]], np.ndarray],
+    constant: float = 0.0,
+    margin: float = 0.0,
 ) -> Cost:
     """A cost that adds over ops; its upper bound is (1 + margin) times the value."""
     compiled = CompiledSum(space, op_value, constant)

@@ -1,6 +1,6 @@
 """The machine at measuring time, and which of its keys must agree before results may be mixed.
 
-Standard library only: the measuring worker collects it on the device itself.
+Standard library only: the measuring worker collects it on the device itself, on Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Tuple  # noqa: UP035 - runs on devices with Python 3.9
+from typing import Any
 
 CHECKED = ("machine", "cpu_model", "cpu_signature", "isa", "cores", "runtime", "runtime_version")
 """Rows that differ in one of these were measured on another machine or runtime: never mixed."""
@@ -35,7 +36,7 @@ class Environment:
         text = json.dumps(dict(self.values), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def differences(self, other: Environment) -> List[Tuple[str, Any, Any]]:
+    def differences(self, other: Environment) -> list[tuple[str, Any, Any]]:
         """(key, mine, theirs) for every checked key that disagrees."""
         pairs = [(key, self.values.get(key), other.values.get(key)) for key in CHECKED]
         return [(key, mine, theirs) for key, mine, theirs in pairs if mine != theirs]
@@ -60,14 +61,14 @@ def collect(runtime: str, runtime_version: str) -> Environment:
     )
 
 
-def cpu_facts(path: str = "/proc/cpuinfo") -> Dict[str, Any]:
+def cpu_facts(path: str = "/proc/cpuinfo") -> dict[str, Any]:
     """Model name, family-model-stepping (or ARM implementer-part) and the ISA extensions that matter."""
     try:
         with open(path, encoding="utf-8") as stream:  # noqa: PTH123
             lines = [line.partition(":") for line in stream]
     except OSError:
         lines = []
-    first: Dict[str, str] = {}
+    first: dict[str, str] = {}
     for name, _, value in lines:
         first.setdefault(name.strip(), value.strip())
     flags = set((first.get("flags") or first.get("Features") or "").split())

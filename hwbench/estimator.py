@@ -1,9 +1,9 @@
 """Predictors in use: fit one on measured networks, keep it with its card, ask it.
 
-    predictors/<device>/<runtime>-<setting>/card.json, arrays.npz
+predictors/<device>/<runtime>-<setting>/card.json, arrays.npz
 
-    hwbench fit --space autoformer-tiny --space bert        one calibration for all of them
-    hwbench predict --space autoformer-tiny --arch FILE.json
+hwbench fit --space autoformer-tiny --space bert        one calibration for all of them
+hwbench predict --space autoformer-tiny --arch FILE.json
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hwbench.lut import Lut
 from hwbench.network import OpSpec, Prediction, Setting, Workload
 from hwbench.op import base as ops
 from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
-from hwbench.profiler import NETWORK_POLICY, Tick, no_tick, measure_networks
+from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
 from hwbench.workspace import Workspace, atomic_write, read_json, write_json
@@ -129,7 +129,9 @@ def fit(
     device_name = devices.resolve(device, place.root)
     table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
     training = [sample(n, networks, seed) for n in names]
-    heldout = [_without(sample(n, 2 * holdout, seed + HOLDOUT_SEED_OFFSET), t, holdout) for n, t in zip(names, training, strict=True)]
+    heldout = [
+        _without(sample(n, 2 * holdout, seed + HOLDOUT_SEED_OFFSET), t, holdout) for n, t in zip(names, training, strict=True)
+    ]
     for architectures in (*training, *heldout):
         for network in spaces.networks(architectures.space, architectures.population):
             table.latency_ms(network.specs, setting, "min")
@@ -154,7 +156,7 @@ def fit(
     }
     folder = place.path("predictors", device_name, f"{runtime}-{setting.key}")
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
     atomic_write(folder / "arrays.npz", buffer.getvalue())
     card["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
     write_json(folder / "card.json", card)
@@ -183,7 +185,9 @@ def _fit_all(
     """Both statistics, their held-out errors and the calibrated baselines."""
     rows_ms = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
     rows_ms = {key: value for key, value in rows_ms.items() if value is not None}
-    loads = {key: spaces.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)}
+    loads = {
+        key: spaces.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
+    }
     fit_keys = [key for a in training for key in a.keys]
     holdout_keys = [key for a in heldout for key in a.keys]
     document: dict[str, Any] = {"fit_networks": fit_keys, "holdout_networks": holdout_keys, "statistics": {}}
@@ -212,7 +216,10 @@ def _fit_all(
         }
         predictors[statistic] = predictor
     spread = [rows[k]["min_spread"] for k in loads if rows[k]["min_spread"] is not None]
-    document["noise"] = {"networks_min_spread_median": float(np.median(spread)), "networks_min_spread_max": float(np.max(spread))}
+    document["noise"] = {
+        "networks_min_spread_median": float(np.median(spread)),
+        "networks_min_spread_max": float(np.max(spread)),
+    }
     return document, predictors, arrays
 
 
@@ -257,16 +264,18 @@ def load(
     found = place.find("predictors", name, f"{runtime}-{setting.key}", "card.json")
     if found is None:
         raise UsageError(
-            f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. Run: hwbench profile --space SPACE, then hwbench fit --space SPACE"
+            f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. "
+            "Run: hwbench profile --space SPACE, then hwbench fit --space SPACE"
         )
     card = read_json(found, "predictor card")
     if card.get("schema", 0) > VERSION:
         raise DataError(f"{found} has schema {card['schema']}, this hwbench knows {VERSION}: update hwbench.")
     if device == "local":
         luts.check_local(Environment(card["environment"]), found)
-    raw = (found.parent / "arrays.npz").read_bytes()
+    stored_at = found.parent / "arrays.npz"
+    raw = stored_at.read_bytes() if stored_at.exists() else b""
     if hashlib.sha256(raw).hexdigest() != card["arrays_sha256"]:
-        raise DataError(f"{found.parent / 'arrays.npz'} does not belong to its card (hash differs). Run: {card['rebuild']}")
+        raise DataError(f"{stored_at} does not belong to its card (missing or edited). Run: {card['rebuild']}")
     with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
         arrays = dict(stored)
     predictors: dict[str, Predictor] = {}
@@ -317,4 +326,3 @@ def predict(
             }
         )
     return answers
-

@@ -65,9 +65,12 @@ class Journal:
                     return
                 try:
                     entry = json.loads(line)
-                except json.JSONDecodeError:
-                    raise DataError(f"{self.path}: line {number} is not JSON; restore the file or delete that line.") from None
-                if entry.get("version", 0) > VERSION:
+                    version = entry["version"]
+                except (ValueError, TypeError, KeyError):
+                    raise DataError(
+                        f"{self.path}: line {number} is not a sample; restore the file or delete that line."
+                    ) from None
+                if version > VERSION:
                     raise DataError(f"{self.path}: line {number} has a newer format: update hwbench.")
                 yield entry
 
@@ -79,11 +82,14 @@ class Journal:
         return {key: Environment(values) for key, values in stored.items()}
 
     def add_environment(self, environment: Environment) -> None:
-        """Remembers an environment, once."""
-        known = self.environments()
-        if environment.hash not in known:
-            stored = {key: dict(env.values) for key, env in known.items()}
-            write_json(self._environments_path, {**stored, environment.hash: dict(environment.values)})
+        """Remembers an environment, once; the journals of one folder share the file, so it has a lock of its own."""
+        from filelock import FileLock
+
+        with writing(self._environments_path), FileLock(self._environments_path.with_suffix(".lock")):
+            known = self.environments()
+            if environment.hash not in known:
+                stored = {key: dict(env.values) for key, env in known.items()}
+                write_json(self._environments_path, {**stored, environment.hash: dict(environment.values)})
 
     def samples(self, setting: Setting, environment: Environment) -> Iterator[Sample]:
         """Samples of a setting taken in an environment that may be mixed with this one."""

@@ -1,7 +1,7 @@
 """Lookup tables: a fold of the sample journal for one environment, one row per (op key, setting).
 
-    luts/<device>/<runtime>.parquet             ops and fused blocks
-    luts/<device>/<runtime>.networks.parquet    whole networks, measured to calibrate and verify
+luts/<device>/<runtime>.parquet             ops and fused blocks
+luts/<device>/<runtime>.networks.parquet    whole networks, measured to calibrate and verify
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import schema, stats
+from hwbench import registry, schema, stats
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
+from hwbench.errors import EnvironmentMismatch, MissingOps, UsageError
 from hwbench.journal import Journal
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
+from hwbench.space import base as spaces
 from hwbench.workspace import Workspace
 
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
@@ -112,7 +113,6 @@ def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_nam
 def check_local(environment: Environment, path: Path) -> None:
     """Raises unless a table's environment is this machine's, now."""
     from hwbench import environment as environments
-    from hwbench import registry
 
     runtime = str(environment.values["runtime"])
     here = environments.collect(runtime, registry.get("runtime", runtime).version())
@@ -154,7 +154,8 @@ def find_lut(workspace: Workspace, device: str, runtime: str) -> Path:
     found = workspace.find("luts", device, f"{runtime}.parquet")
     if found is None:
         raise UsageError(
-            f"There is no table of {runtime} on {device} in {workspace.root}. Run: hwbench profile --space SPACE --runtime {runtime}"
+            f"There is no table of {runtime} on {device} in {workspace.root}. "
+            f"Run: hwbench profile --space SPACE --runtime {runtime}"
         )
     return found
 
@@ -201,16 +202,19 @@ def fold(journal: Journal, path: Path, environment: Environment, precision: floa
     return table
 
 
-def fold_networks(journal: Journal, path: Path, environment: Environment, precision: float, architectures: Mapping[str, Any]) -> None:
+def fold_networks(
+    journal: Journal, path: Path, environment: Environment, precision: float, architectures: Mapping[str, Any]
+) -> None:
     """Writes the table of whole networks; `architectures` gives the values of each key (older ones are kept)."""
     known = dict(architectures)
     if path.exists():
         known = {row["key"]: json.loads(row["architecture"]) for row in read_networks(path)[0]} | known
     rows = []
     for row in summarise_journal(journal, environment, precision):
-        if row["key"] not in known:
-            raise DataError(f"{journal.path}: nobody says what network {row['key']} is; delete {path} and its journal.")
-        space = row["key"].rpartition("/")[0]
+        space, _, genes = row["key"].rpartition("/")
+        if row["key"] not in known:  # a run that was killed before its fold left the samples only
+            column = np.frombuffer(bytes.fromhex(genes), np.uint8)
+            known[row["key"]] = spaces.to_values(registry.get("space", space), column)
         rows.append({**row, "space": space, "architecture": json.dumps(known[row["key"]])})
     facts = {"environment": dict(environment.values), "environment_hash": environment.hash}
     schema.write(path, schema.NETWORKS, rows, facts)
@@ -220,4 +224,3 @@ def read_networks(path: Path) -> tuple[list[dict[str, Any]], Environment]:
     """The measured whole networks and where they were measured."""
     data, footer = schema.read(path, schema.NETWORKS)
     return data.to_pylist(), Environment(footer["environment"])
-

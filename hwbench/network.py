@@ -14,6 +14,7 @@ from hwbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _WORD = re.compile(r"[a-z][a-z0-9_.-]*")
+_WHOLE = re.compile(r"[0-9]+")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)")
 
 Value = int | str
@@ -30,7 +31,7 @@ class OpSpec:
     dims: tuple[tuple[str, Value], ...]
 
     @classmethod
-    def of(cls, op: str, **dims: Value) -> OpSpec:
+    def of(cls, op: str, /, **dims: Value) -> OpSpec:
         """The canonical spec: dims sorted by name, values whole numbers or lower-case words."""
         if not _NAME.fullmatch(op):
             raise UsageError(f"'{op}' cannot name an op: lower-case letters, digits and _ only.")
@@ -48,7 +49,7 @@ class OpSpec:
         if match is None:
             raise UsageError(f"'{key}' is not an op key; expected op(name=value,...).")
         pairs = [part.partition("=") for part in match[2].split(",")] if match[2] else []
-        spec = cls.of(match[1], **{n: int(v) if v.isdigit() else v for n, _, v in pairs})
+        spec = cls.of(match[1], **{n: int(v) if _WHOLE.fullmatch(v) else v for n, _, v in pairs})
         if spec.key != key:
             raise UsageError(f"'{key}' is not canonical; expected '{spec.key}'.")
         return spec
@@ -79,8 +80,9 @@ class Setting:
             raise UsageError(f"dtype '{self.dtype}' is not supported; available: {', '.join(DTYPES)}.")
         if self.scenario not in SCENARIOS:
             raise UsageError(f"scenario '{self.scenario}' is not supported; available: {', '.join(SCENARIOS)}.")
-        if self.batch < 1 or self.threads < 1:
-            raise UsageError(f"batch and threads must be at least 1, got batch {self.batch}, threads {self.threads}.")
+        for name, value in (("batch", self.batch), ("threads", self.threads)):
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
     @property
     def key(self) -> str:
@@ -121,6 +123,8 @@ class Network:
 
     def __post_init__(self) -> None:
         known = {t.name for t in self.inputs}
+        if len(known) != len(self.inputs):
+            raise UsageError(f"Two inputs share a name: {[t.name for t in self.inputs]}.")
         for node in self.nodes:
             missing = [name for name in node.inputs if name.partition(":")[0] not in known]
             if missing:

@@ -31,7 +31,7 @@ from hwbench.journal import Journal
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, writing
 
 Tick = Callable[[int, int], None]
 """Progress: (rounds taken, rounds planned)."""
@@ -138,7 +138,9 @@ def measure_networks(
     lost = [key for key in networks if rows[key]["latency_min_ms"] is None]
     if lost:
         row = rows[lost[0]]
-        raise MeasurementError(f"{len(lost)} networks could not be measured; first {row['key']}: {row['status']}, {row['reason']}.")
+        raise MeasurementError(
+            f"{len(lost)} networks could not be measured; first {row['key']}: {row['status']}, {row['reason']}."
+        )
     return {key: rows[key] for key in networks}
 
 
@@ -215,7 +217,9 @@ def _file_item(path: Path, setting: Setting) -> Item:
         sides = value.type.tensor_type.shape.dim
         free = [d.dim_param or "?" for d in sides if not d.HasField("dim_value")]
         if value.name not in weights and free:
-            raise UsageError(f"{path}: input '{value.name}' has no fixed shape (free: {', '.join(free)}); export it with fixed shapes.")
+            raise UsageError(
+                f"{path}: input '{value.name}' has no fixed shape (free: {', '.join(free)}); export it with fixed shapes."
+            )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Item(str(path), asdict(setting), lambda: (str(path.resolve()), digest))
 
@@ -284,7 +288,7 @@ class ModelFiles:
         path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.onnx"
 
         def model() -> tuple[str, str]:
-            with path.open("wb") as stream:
+            with writing(path), path.open("wb") as stream:
                 hashing = _HashingStream(stream)
                 ops.write_model(network, setting, hashing)  # type: ignore[arg-type]
             return str(path), hashing.digest.hexdigest()
@@ -303,5 +307,7 @@ class ModelFiles:
 @contextmanager
 def model_files() -> Iterator[ModelFiles]:
     """A scratch folder for models, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+    with writing(Path("a scratch folder for models")):
+        scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
+    with scratch as folder:
         yield ModelFiles(Path(folder))

@@ -45,11 +45,8 @@ def get(kind: str, name: str) -> Any:
 def make(kind: str, name: str, **extra: Any) -> Any:
     """A new instance, for plug-ins that hold state (strategies) or need arguments (objectives)."""
     base_name, _, option_text = name.partition(":")
-    file_name, _, variant = base_name.partition("-")
-    targets = _targets(kind)
-    if base_name not in names(kind):
-        raise UnknownName(unknown(kind, base_name, names(kind)))
-    cls = targets[file_name]()
+    file_name, variant = _origin(kind, base_name)
+    cls = _targets(kind)[file_name]()
     arguments = dict(_variants(kind, file_name).get(variant, {}))
     arguments.update(_parse_options(kind, name, option_text, cls, taken=arguments))
     instance = cls(**arguments, **extra)
@@ -58,9 +55,20 @@ def make(kind: str, name: str, **extra: Any) -> Any:
     return instance
 
 
+def _origin(kind: str, name: str) -> tuple[str, str]:
+    """(file or entry point, variant) that a registered name comes from."""
+    for target in _targets(kind):
+        variants = _variants(kind, target)
+        if name == target and not variants:
+            return target, ""
+        if name.startswith(f"{target}-") and name[len(target) + 1 :] in variants:
+            return target, name[len(target) + 1 :]
+    raise UnknownName(unknown(kind, name, names(kind)))
+
+
 def about(kind: str, name: str) -> str:
     """The first line of what a part's file says about itself."""
-    module = inspect.getmodule(_targets(kind)[name.partition("-")[0]]())
+    module = inspect.getmodule(_targets(kind)[_origin(kind, name)[0]]())
     return (module.__doc__ or "").strip().splitlines()[0] if module else ""
 
 

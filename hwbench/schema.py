@@ -104,7 +104,7 @@ TRIALS = Table(
         Column("latency_ms", "float64", "plain prediction"),
         Column("upper_ms", "float64", "prediction's upper bound, what the budget is held against"),
         Column("fitness", "float64", "the objective's score"),
-        Column("feasible", "bool", "upper bound within the budget"),
+        Column("feasible", "bool", "what the budget is held against (upper bound, unless asked otherwise) keeps it"),
     ),
     ("trial",),
 )

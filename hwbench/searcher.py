@@ -59,6 +59,8 @@ class Trials:
     latency_ms: np.ndarray
     upper_ms: np.ndarray
     score: Score
+    feasible: np.ndarray
+    """Whether what the budget is held against keeps it, whatever the objective makes of that."""
 
     def __len__(self) -> int:
         return len(self.accuracy)
@@ -70,7 +72,7 @@ class Trials:
             float(self.latency_ms[i]),
             float(self.upper_ms[i]),
             float(self.score.fitness[i]),
-            bool(self.score.violation[i] == 0),
+            bool(self.feasible[i]),
         )
 
 
@@ -139,24 +141,16 @@ def search(
         "setting": asdict(setting),
         "predictor": fingerprint(fitted.card["statistics"]),
     }
-    folder = Path(out)
-    _claim(folder, settings)
+    started = time.monotonic()
+    proposer: Strategy = registry.make("strategy", strategy, space=found, rng=np.random.default_rng(seed))
+    accuracy_of = registry.get("proxy", proxy).compile(found)
     if goal.hard:
         _check_feasible(found, cost, budget_ms, certified, statistic)
-    started = time.monotonic()
-    rng = np.random.default_rng(seed)
-    trials = _loop(
-        found,
-        registry.make("strategy", strategy, space=found, rng=rng),
-        goal,
-        cost,
-        registry.get("proxy", proxy).compile(found),
-        evaluations,
-        certified,
-        folder / "trials.jsonl",
-        tick,
-    )
-    document = _result(found, trials, fitted, settings, budget_ms, goal)
+    folder = Path(out)
+    _claim(folder, settings)
+    log = folder / "trials.jsonl"
+    trials = _loop(proposer, goal, cost, accuracy_of, evaluations, budget_ms, certified, log, tick)
+    document = _result(found, trials, fitted, settings, budget_ms)
     document["search"]["seconds"] = round(time.monotonic() - started, 3)
     _write_trials(folder / "trials.parquet", trials, settings)
     write_json(folder / RESULT_NAME, document)
@@ -193,12 +187,12 @@ def _check_feasible(space: Space, cost: Cost, budget_ms: float, certified: bool,
 
 
 def _loop(
-    space: Space,
     strategy: Strategy,
     objective: Objective,
     cost: Cost,
     accuracy_of: Callable[[Population], np.ndarray],
     evaluations: int,
+    budget_ms: float,
     certified: bool,
     log: Path,
     tick: Tick,
@@ -215,7 +209,7 @@ def _loop(
             if len(batches) < len(past):
                 entry = past[len(batches)]
                 if entry["genes"] != asked.tobytes().hex():
-                    raise DataError(f"{log} does not continue this search (other genes in batch {len(batches)}); choose another --out.")
+                    raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
                 accuracy, latency, upper = (np.array(entry[k], float) for k in ("accuracy", "latency_ms", "upper_ms"))
             else:
                 accuracy, latency, upper = accuracy_of(asked), cost.value(asked), cost.upper(asked)
@@ -223,19 +217,23 @@ def _loop(
                     "genes": asked.tobytes().hex(), "accuracy": accuracy.tolist(),
                     "latency_ms": latency.tolist(), "upper_ms": upper.tolist(),
                 }  # fmt: skip
-                stream.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+                line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+                if stream.write(line) != len(line):
+                    raise OSError(None, "the disk took only a part of a batch")
             score = objective.score(accuracy, upper if certified else latency)
             strategy.tell(asked, score)
             batches.append((asked, accuracy, latency, upper, score))
             done += asked.shape[1]
             tick(done, evaluations)
     genes, accuracies, latencies, uppers, scores = zip(*batches, strict=True)
+    latency_ms, upper_ms = np.concatenate(latencies), np.concatenate(uppers)
     return Trials(
         np.concatenate(genes, axis=1),
         np.concatenate(accuracies),
-        np.concatenate(latencies),
-        np.concatenate(uppers),
+        latency_ms,
+        upper_ms,
         Score(np.concatenate([s.fitness for s in scores]), np.concatenate([s.violation for s in scores])),
+        (upper_ms if certified else latency_ms) <= budget_ms,
     )
 
 
@@ -250,17 +248,18 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
             stream.truncate(keep)
     try:
         return [json.loads(line) for line in raw[:keep].splitlines()]
-    except json.JSONDecodeError:
+    except ValueError:
         raise DataError(f"{path} is damaged; delete the search's folder and search again.") from None
 
 
 def _result(
-    space: Space, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], budget_ms: float, objective: Objective
+    space: Space, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], budget_ms: float
 ) -> dict[str, Any]:
     best = _finalists(trials)
     if not best:
         raise UsageError(
-            f"None of {len(trials)} architectures met {budget_ms:g} ms although the space has some that do; raise --evaluations."
+            f"None of {len(trials)} architectures met {budget_ms:g} ms although the space has some that do; "
+            "raise --evaluations and choose another --out."
         )
     statistic = str(settings["statistic"])
     other = "p50" if statistic == "min" else "min"
@@ -274,7 +273,7 @@ def _result(
             "latency_ms": float(trials.latency_ms[i]),
             "upper_ms": float(trials.upper_ms[i]),
             "fitness": float(trials.score.fitness[i]),
-            "within_budget": bool(trials.upper_ms[i] <= budget_ms),
+            "within_budget": trials[i].feasible,
         }
 
     return {
@@ -282,7 +281,7 @@ def _result(
         "search": {
             **settings,
             "evaluated": len(trials),
-            "feasible": int((trials.upper_ms <= budget_ms).sum()),
+            "feasible": int(trials.feasible.sum()),
             "margin": fitted.margin(statistic),
             "predictor_folder": str(fitted.folder),
             "space_size": str(spaces.size(space)),

@@ -54,7 +54,7 @@ def minimum_spread(minima: Sequence[float] | Array) -> float:
 def relative_errors(predicted: Array, measured: Array) -> Array:
     """(predicted - measured) / measured, signed."""
     measured = np.asarray(measured, float)
-    return (np.asarray(predicted, float) - measured) / measured
+    return np.asarray((np.asarray(predicted, float) - measured) / measured)
 
 
 @dataclass(frozen=True)

@@ -65,16 +65,19 @@ def quickstart(
     with progress("4/6 searching") as tick:
         found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)
     best = found["search"]["finalists"][0]
-    say(f"4/6 search: budget {budget_ms:g} ms (the space's median), best of {found['search']['evaluated']}: {best['latency_ms']:.2f} ms predicted")
+    say(
+        f"4/6 search: best of {found['search']['evaluated']} within {budget_ms:g} ms (the space's median): {best['latency_ms']:.2f} ms"
+    )
     with progress("5/6 measuring the finalists") as tick:
         checked = verify(folder, workspace=place.root, seed=seed, tick=tick)
     winner = checked["winner"]
-    say(f"5/6 verified: winner measured at {winner['measured_ms']:.2f} ms, budget {'kept' if checked['kept']['winner'] else 'BROKEN'}")
+    kept = "budget kept" if checked["kept"]["winner"] else "budget BROKEN"
+    say(f"5/6 verified: winner measured at {winner['measured_ms']:.2f} ms, {kept}")
     written = report(folder, workspace=place.root)
     say(f"6/6 report: {written['html']}")
     answer = (
         f"The best network of {SPACE} within {budget_ms:g} ms (min) has {best['accuracy']:.2f} million parameters: predicted "
         f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
-        f"(p50 {winner['latency_median_ms']:.2f} ms): {'budget kept' if checked['kept']['winner'] else 'budget BROKEN'}."
+        f"(p50 {winner['latency_median_ms']:.2f} ms): {kept}."
     )
     return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}

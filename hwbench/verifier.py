@@ -96,7 +96,7 @@ def compare(
     measured = measure_networks(sets, card["device"], card["runtime"], fitted.setting, workspace, policy, tick)
     table = Lut.read(luts.find_lut(Workspace.at(workspace), card["device"], card["runtime"]))
     keep = {c.name for c in schema.VERIFICATION.columns}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for architectures in sets:
         for key, values, column in zip(architectures.keys, architectures.values, architectures.population.T, strict=True):
             workload = spaces.lower(architectures.space, column)
@@ -119,7 +119,9 @@ def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) ->
     """What simpler estimates say of a workload; NaN where they cannot."""
     calibrated = fitted.card["statistics"][statistic]["baselines"]
     at = fitted.setting.key
-    rows_ms = {key: row["latency_min_ms"] for (key, s), row in table.rows.items() if s == at and row["latency_min_ms"] is not None}
+    rows_ms = {
+        key: row["latency_min_ms"] for (key, s), row in table.rows.items() if s == at and row["latency_min_ms"] is not None
+    }
     counts = workload.counts()
     plain = float(sum(n * rows_ms.get(spec.key, float("nan")) for spec, n in counts.items()))
     primitive = primitive_sum_ms(workload, rows_ms)
@@ -168,5 +170,6 @@ def _kept(rows: Sequence[Mapping[str, Any]], budget_ms: float) -> dict[str, Any]
 
 
 def _unlike(drawn: Architectures, known: set[str], n: int) -> Architectures:
-    keep = [i for i, key in enumerate(drawn.keys) if key not in known][:n]
+    first = {key: i for i, key in reversed(list(enumerate(drawn.keys))) if key not in known}
+    keep = sorted(first.values())[:n]
     return Architectures(drawn.space, drawn.population[:, keep])

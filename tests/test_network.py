@@ -10,7 +10,6 @@ from hwbench.errors import UsageError
 from hwbench.network import Network, NetworkBuilder, Node, OpSpec, Phase, Setting, Tensor, Workload
 
 op_names = st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True)
-dim_names = op_names.filter(lambda name: name not in ("op", "cls"))
 values = st.integers(0, 10**18) | st.from_regex(r"[a-z][a-z0-9_.-]*", fullmatch=True)
 
 GELU = OpSpec.of("gelu", tokens=2, dim=3)
@@ -18,7 +17,7 @@ ADD = OpSpec.of("add", tokens=2, dim=3)
 X = Tensor("x", (2, 3))
 
 
-@given(op_names, st.dictionaries(dim_names, values))
+@given(op_names, st.dictionaries(op_names, values))
 def test_a_key_is_the_spec_and_the_spec_is_its_key(op, dims):
     spec = OpSpec.of(op, **dims)
     assert OpSpec.parse(spec.key) == spec
@@ -70,10 +69,8 @@ def test_names_that_are_no_name_are_refused(name):
         ("linear(in=01)", "is not canonical"),
         ("linear(in=1,in=1)", "is not canonical"),
         ("linear(in=1,in=2)", "is not canonical"),
-        ("linear(in=٣)", "is not canonical"),
-        pytest.param(
-            "linear(in=²)", "is not", marks=pytest.mark.xfail(raises=ValueError, reason="'²'.isdigit() but int() fails")
-        ),
+        ("linear(in=٣)", "is not a dimension"),
+        ("linear(in=²)", "is not a dimension"),
     ],
 )
 def test_only_the_canonical_key_is_read(key, message):
@@ -82,9 +79,6 @@ def test_only_the_canonical_key_is_read(key, message):
     assert message in str(error.value)
 
 
-@pytest.mark.xfail(
-    raises=TypeError, reason="clashes with an argument of OpSpec.of; once positional-only, dim_names is op_names"
-)
 @pytest.mark.parametrize("name", ["op", "cls"])
 def test_any_word_may_name_a_dimension(name):
     assert OpSpec.parse(f"linear({name}=1)")[name] == 1
@@ -109,10 +103,8 @@ def test_a_setting_has_a_key_of_its_own():
         ({"scenario": "offline"}, "scenario 'offline'"),
         ({"batch": 0}, "at least 1"),
         ({"threads": -1}, "at least 1"),
-        pytest.param({"batch": 1.5}, "batch", marks=pytest.mark.xfail(reason="a fraction of a sample is accepted")),
-        pytest.param(
-            {"batch": "2"}, "batch", marks=pytest.mark.xfail(raises=TypeError, reason="text is compared with a number")
-        ),
+        ({"batch": 1.5}, "batch must be a whole number"),
+        ({"batch": "2"}, "batch must be a whole number"),
     ],
 )
 def test_settings_that_cannot_be_run_are_refused(wrong, message):
@@ -147,10 +139,7 @@ def test_a_further_output_is_called_name_colon_index():
         ((X,), (node("a", "x"),), ("b",), "outputs ['b'] do not exist"),
         ((X,), (node("a", "x"),), ("a", "b:1"), "outputs ['b:1'] do not exist"),
         ((X,), (node("a", "x"),), (), "outputs (none) do not exist"),
-        pytest.param(
-            (X, X), (node("a", "x"),), ("a",), "Two tensors are called 'x'",
-            marks=pytest.mark.xfail(reason="inputs of the same name pass"),
-        ),
+        ((X, X), (node("a", "x"),), ("a",), "Two inputs share a name"),
     ],
 )  # fmt: skip
 def test_graphs_that_cannot_run_are_refused(inputs, nodes, outputs, message):

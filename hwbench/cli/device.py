@@ -1,4 +1,4 @@
-"""hwbench device detect | show | list"""
+"""hwbench device detect | show | list."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def list_devices(workspace: options.Workspace = options.HERE, json: options.Json
     if json:
         console.emit_json(rows)
     else:
-        console.table("Devices", rows, {"name": "name", "kind": "kind", "cpu": "CPU", "cores": "cores", "local": "this machine"})
+        console.table(
+            "Devices", rows, {"name": "name", "kind": "kind", "cpu": "CPU", "cores": "cores", "local": "this machine"}
+        )
 
 
 def _show(found: object, json: bool) -> None:
@@ -56,5 +58,8 @@ def _show(found: object, json: bool) -> None:
     if json:
         console.emit_json(document)
     else:
-        rows = [{"field": k, "value": ", ".join(map(str, v)) if isinstance(v, tuple | list) else str(v)} for k, v in document.items()]
+        rows = [
+            {"field": k, "value": ", ".join(map(str, v)) if isinstance(v, tuple | list) else str(v)}
+            for k, v in document.items()
+        ]
         console.table(f"Device {document['name']}", rows)

@@ -1,4 +1,4 @@
-"""hwbench export"""
+"""hwbench export."""
 
 from __future__ import annotations
 

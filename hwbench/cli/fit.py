@@ -1,4 +1,4 @@
-"""hwbench fit"""
+"""hwbench fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def run(
     rows = []
     for statistic, part in done.card["statistics"].items():
         for name, error in {"all": part["holdout"], **part["holdout_by_space"]}.items():
-            rows.append({"statistic": statistic, "space": name, **{k: error[k] for k in ("n", "kendall_tau")}, **_percent(error)})
+            rows.append(
+                {"statistic": statistic, "space": name, **{k: error[k] for k in ("n", "kendall_tau")}, **_percent(error)}
+            )
     console.table(f"Errors on networks the fit has not seen -> {done.folder}", rows)
 
 

@@ -1,4 +1,4 @@
-"""hwbench list <kind>"""
+"""hwbench list <kind>."""
 
 from __future__ import annotations
 

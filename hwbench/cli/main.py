@@ -18,7 +18,20 @@ import typer
 from hwbench import __version__, cli
 from hwbench.errors import HwbenchError, InfeasibleBudget, MissingOps
 
-ORDER = ("device", "list", "sample", "export", "profile", "fit", "predict", "measure", "search", "verify", "report", "quickstart")
+ORDER = (
+    "device",
+    "list",
+    "sample",
+    "export",
+    "profile",
+    "fit",
+    "predict",
+    "measure",
+    "search",
+    "verify",
+    "report",
+    "quickstart",
+)
 """As the flow goes; verbs not named here follow."""
 
 

@@ -1,4 +1,4 @@
-"""hwbench measure"""
+"""hwbench measure."""
 
 from __future__ import annotations
 

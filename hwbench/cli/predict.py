@@ -1,4 +1,4 @@
-"""hwbench predict"""
+"""hwbench predict."""
 
 from __future__ import annotations
 

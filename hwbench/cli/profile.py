@@ -1,4 +1,4 @@
-"""hwbench profile"""
+"""hwbench profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hwbench quickstart"""
+"""hwbench quickstart."""
 
 from __future__ import annotations
 

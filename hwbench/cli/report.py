@@ -1,4 +1,4 @@
-"""hwbench report"""
+"""hwbench report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hwbench sample"""
+"""hwbench sample."""
 
 from __future__ import annotations
 

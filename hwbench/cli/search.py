@@ -1,4 +1,4 @@
-"""hwbench search"""
+"""hwbench search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def run(
     statistic: options.Statistic = "min",
     evaluations: Annotated[int, typer.Option("--evaluations", help="Architectures scored.")] = 10_000,
     gamma: Annotated[float | None, typer.Option("--gamma", help="Exponent of the MnasNet reward, <= 0.")] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Hold the budget against the plain prediction, not its upper bound.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Hold the budget against the plain prediction, not its upper bound.")
+    ] = False,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -56,7 +58,9 @@ def run(
         }
         for i, f in enumerate(about["finalists"])
     ]
-    title = f"{space} within {budget_ms:g} ms ({statistic}): {about['evaluated']} evaluated, {about['feasible']} within the budget"
+    title = (
+        f"{space} within {budget_ms:g} ms ({statistic}): {about['evaluated']} evaluated, {about['feasible']} within the budget"
+    )
     console.table(title, rows)
     typer.echo(f"winner: {done['architectures'][0]}")
     typer.echo(f"next: hwbench verify {out} --workspace {workspace}")

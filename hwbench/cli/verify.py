@@ -1,4 +1,4 @@
-"""hwbench verify"""
+"""hwbench verify."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def run(
     console.table(f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})", rows)
     typer.echo(
         f"winner: predicted {winner['predicted_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
-        f"(spread {winner['min_spread'] or float('nan'):.1%}), p50 {winner['latency_median_ms']:.2f} ms, budget {done['budget_ms']:g} ms "
+        f"(spread {winner['min_spread'] or float('nan'):.1%}), p50 {winner['latency_median_ms']:.2f} ms, "
+        f"budget {done['budget_ms']:g} ms "
         f"{'kept' if kept['winner'] else 'BROKEN'}; finalists within the budget: {kept['finalists']} of {kept['of']}"
     )
     typer.echo(f"next: hwbench report {result} --workspace {workspace}")

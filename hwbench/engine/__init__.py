@@ -1,0 +1,1 @@
+"""The measuring loop: host, worker, policy and the messages between them."""

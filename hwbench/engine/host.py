@@ -19,8 +19,10 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple  # noqa: UP035
+from typing import Any
 
 from hwbench.engine.message import PROTOCOL, decode, encode
 from hwbench.engine.policy import Policy
@@ -46,20 +48,28 @@ class WorkerProcess:
         # Pools of other libraries would idle beside the measurement.
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
+        try:
+            self.environment = self._hello(runtime)
+        except BaseException:
+            self.close(kill=True)
+            raise
+
+    def _hello(self, runtime: str) -> dict[str, Any]:
         hello = self.ask({"ask": "hello", "runtime": runtime})
         if hello["status"] != "ok":
             raise WorkerLost("refused", hello["reason"])
         if hello["protocol"] != PROTOCOL:
             raise WorkerLost("refused", f"worker speaks protocol {hello['protocol']}, host {PROTOCOL}")
-        self.environment: Dict[str, Any] = hello["environment"]
+        return dict(hello["environment"])
 
-    def ask(self, message: Mapping[str, Any]) -> Dict[str, Any]:
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Sends a request and waits for its answer.
 
         Raises:
             WorkerLost: the process ended or stayed silent for longer than the time-out.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.write(encode(message))
         except BrokenPipeError:
@@ -87,10 +97,8 @@ class WorkerProcess:
             self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         self._process.wait()
 
 
@@ -100,7 +108,7 @@ class Item:
 
     key: str
     setting: Mapping[str, Any]
-    model: Callable[[], Tuple[str, str]] = field(repr=False)
+    model: Callable[[], tuple[str, str]] = field(repr=False)
     """Writes the model when it is needed; returns (path, sha256)."""
     high: Mapping[str, int] = field(default_factory=dict)
     memory_bytes: int = 0
@@ -118,22 +126,22 @@ class Sample:
     round: int
     worker: str
     status: str
-    samples_ns: Tuple[float, ...] = ()
+    samples_ns: tuple[float, ...] = ()
     inner: int = 0
-    load_ms: Optional[float] = None
-    first_ms: Optional[float] = None
-    reason: Optional[str] = None
+    load_ms: float | None = None
+    first_ms: float | None = None
+    reason: str | None = None
 
 
 @dataclass
 class Progress:
     """What is known of each item so far: filled from the journal, then as samples arrive."""
 
-    done: Dict[str, Set[Tuple[int, int]]] = field(default_factory=dict)
+    done: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     """key -> (process, round) taken."""
-    minima_ns: Dict[str, Dict[int, float]] = field(default_factory=dict)
+    minima_ns: dict[str, dict[int, float]] = field(default_factory=dict)
     """key -> process -> smallest sample."""
-    failed: Set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
 
     def note(self, sample: Sample) -> None:
         """Takes a sample into account."""
@@ -182,8 +190,8 @@ def _wants(item: Item, process: int, policy: Policy, progress: Progress) -> bool
     return any((process, r) not in done for r in range(policy.rounds))
 
 
-def _groups(items: Sequence[Item], limit: int) -> List[List[Item]]:
-    groups: List[List[Item]] = [[]]
+def _groups(items: Sequence[Item], limit: int) -> list[list[Item]]:
+    groups: list[list[Item]] = [[]]
     used = 0
     for item in items:
         if groups[-1] and used + item.memory_bytes > limit:
@@ -194,7 +202,9 @@ def _groups(items: Sequence[Item], limit: int) -> List[List[Item]]:
     return groups
 
 
-def _run_group(group: Sequence[Item], process: int, policy: Policy, runtime: str, progress: Progress) -> Any:
+def _run_group(
+    group: Sequence[Item], process: int, policy: Policy, runtime: str, progress: Progress
+) -> Iterator[tuple[Sample, Mapping[str, Any]]]:
     """One fresh worker for one group; when it is lost, the item at fault is recorded and a new one goes on."""
     pending = list(group)
     while pending:
@@ -204,9 +214,9 @@ def _run_group(group: Sequence[Item], process: int, policy: Policy, runtime: str
             for item in pending:
                 yield Sample(item.key, process, -1, "", lost.status, reason=str(lost)), {}
             return
-        current: Optional[Item] = None
+        current: Item | None = None
         try:
-            loaded: Dict[str, Dict[str, Any]] = {}
+            loaded: dict[str, dict[str, Any]] = {}
             for item in pending:
                 current = item
                 path, digest = item.model()
@@ -227,7 +237,8 @@ def _run_group(group: Sequence[Item], process: int, policy: Policy, runtime: str
                     current = item
                     answer = worker.ask({"ask": "sample", "item": item.key, "policy": policy.message()})
                     if answer["status"] != "ok":
-                        yield Sample(item.key, process, number, worker.token, "refused", reason=answer["reason"]), worker.environment
+                        refused = Sample(item.key, process, number, worker.token, "refused", reason=answer["reason"])
+                        yield refused, worker.environment
                         continue
                     facts = loaded[item.key]
                     yield (
@@ -242,6 +253,6 @@ def _run_group(group: Sequence[Item], process: int, policy: Policy, runtime: str
             assert current is not None
             current.release()
             yield Sample(current.key, process, -1, worker.token, lost.status, reason=str(lost)), worker.environment
-            pending = [i for i in pending if i is not current]
+            pending = [i for i in pending if i is not current and i.key not in progress.failed]
         finally:
             worker.close(kill=True)

@@ -12,7 +12,8 @@ A refusal is {"status": "refused", "reason": TEXT}. Samples are nanoseconds per 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Mapping  # noqa: UP035
+from collections.abc import Mapping
+from typing import Any
 
 PROTOCOL = 1
 
@@ -22,7 +23,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
     return json.dumps(dict(message), separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def decode(line: bytes) -> Dict[str, Any]:
+def decode(line: bytes) -> dict[str, Any]:
     """The message of a line.
 
     Raises:

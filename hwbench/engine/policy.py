@@ -7,8 +7,9 @@ minima agree within `precision` ("precision 1 %" means exactly that), or the cap
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Sequence  # noqa: UP035
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Policy:
     """A worker silent for longer is taken for hung."""
     seed: int = 0
 
-    def message(self) -> Dict[str, Any]:
+    def message(self) -> dict[str, Any]:
         """As the worker reads it."""
         return asdict(self)
 

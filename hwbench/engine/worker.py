@@ -1,4 +1,4 @@
-"""The measuring worker: reads one request per line, answers one line. `python -m hwbench.engine.worker`
+"""The measuring worker (`python -m hwbench.engine.worker`): reads one request per line, answers one line.
 
 Imports the standard library, numpy and the runtime asked for, nothing else, so that the same files run on
 a device with Python 3.9. Whatever native libraries print goes to stderr; the answers have the pipe alone.
@@ -11,9 +11,11 @@ import hashlib
 import importlib
 import math
 import os
+import signal
 import sys
+from collections.abc import Mapping
 from time import perf_counter_ns
-from typing import Any, BinaryIO, Dict, List, Mapping  # noqa: UP035
+from typing import Any, BinaryIO
 
 from hwbench import environment
 from hwbench.engine.message import PROTOCOL, decode, encode
@@ -24,27 +26,27 @@ class Worker:
 
     def __init__(self) -> None:
         self._runtime: Any = None
-        self._sessions: Dict[str, Any] = {}
-        self._inner: Dict[str, int] = {}
+        self._sessions: dict[str, Any] = {}
+        self._inner: dict[str, int] = {}
 
-    def answer(self, message: Mapping[str, Any]) -> Dict[str, Any]:
+    def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request; what the runtime refuses comes back as a reason."""
         handler = {"hello": self._hello, "load": self._load, "sample": self._sample}.get(message.get("ask", ""))
         if handler is None:
             return {"status": "refused", "reason": f"unknown request {message.get('ask')!r}"}
         try:
             return handler(message)
-        except (ValueError, MemoryError, RuntimeError, ImportError) as error:
+        except Exception as error:  # runtimes raise whatever they like; all of it is an answer
             return {"status": "refused", "reason": str(error).splitlines()[0] if str(error) else type(error).__name__}
 
-    def _hello(self, message: Mapping[str, Any]) -> Dict[str, Any]:
+    def _hello(self, message: Mapping[str, Any]) -> dict[str, Any]:
         name = message["runtime"]
         module = importlib.import_module(f"hwbench.runtime.{name}")
         self._runtime = getattr(module, "".join(part.capitalize() for part in name.split("_")))()
         found = environment.collect(name, self._runtime.version())
         return {"status": "ok", "protocol": PROTOCOL, "environment": dict(found.values)}
 
-    def _load(self, message: Mapping[str, Any]) -> Dict[str, Any]:
+    def _load(self, message: Mapping[str, Any]) -> dict[str, Any]:
         digest = hashlib.sha256()
         with open(message["path"], "rb") as stream:  # noqa: PTH123
             for piece in iter(lambda: stream.read(1 << 20), b""):
@@ -72,15 +74,15 @@ class Worker:
             "inner": self._inner[item],
         }
 
-    def _sample(self, message: Mapping[str, Any]) -> Dict[str, Any]:
+    def _sample(self, message: Mapping[str, Any]) -> dict[str, Any]:
         item = message["item"]
         run, inner = self._sessions[item].run, self._inner[item]
         until = message["policy"]["round_ms"] * 1e6
-        samples: List[float] = []
+        samples: list[float] = []
         run()  # brings caches and clocks back to this item after the others ran
         loop = range(inner)
         spent = 0
-        while spent < until:
+        while not samples or spent < until:
             start = perf_counter_ns()
             for _ in loop:
                 run()
@@ -103,10 +105,14 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Takes the pipe for itself and serves."""
+    """Takes the pipe for itself and serves; ends without a word when the host is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the host decides
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, pipe)
+    try:
+        serve(sys.stdin.buffer, pipe)
+    except BrokenPipeError:
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Mnasnet:
         self.budget = check_budget(budget)
         self.within = within
         self.gamma = gamma if gamma is not None else (-0.07 if within else -1.0)
-        if self.gamma > 0:
+        if not self.gamma <= 0:
             raise UsageError(f"gamma must be <= 0, got {self.gamma:g}: a positive exponent would reward slower networks.")
 
     def score(self, accuracy: np.ndarray, cost: np.ndarray) -> Score:

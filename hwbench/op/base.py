@@ -177,6 +177,9 @@ def tensors(network: Network) -> dict[str, Tensor]:
     known = {t.name: t for t in network.inputs}
     for node in network.nodes:
         wanted, outputs = op_of(node.spec).signature(node.spec)
+        missing = [name for name in node.inputs if name not in known]
+        if missing:
+            raise UsageError(f"Node '{node.name}' reads '{missing[0]}', which is no output of that node.")
         given = [known[name] for name in node.inputs]
         if [t.shape for t in given] != [t.shape for t in wanted]:
             raise UsageError(
@@ -185,6 +188,9 @@ def tensors(network: Network) -> dict[str, Tensor]:
         for i, output in enumerate(outputs):
             name = node.name if i == 0 else f"{node.name}:{i}"
             known[name] = Tensor(name, output.shape, output.dtype)
+    absent = [name for name in network.outputs if name not in known]
+    if absent:
+        raise UsageError(f"Network output '{absent[0]}' is no output of its node.")
     return known
 
 
@@ -256,7 +262,9 @@ def random_weights(seed: int = 0) -> Weights:
             return np.full(parameter.shape, 1.0 if parameter.init == "ones" else 0.0, np.float32)
         pool = _normal_pool(seed)
         start = zlib.crc32(f"{name}/{parameter.shape}".encode()) % (len(pool) // 2)
-        values = np.resize(pool[start:], parameter.size) if parameter.size > len(pool) - start else pool[start:][: parameter.size]
+        values = (
+            np.resize(pool[start:], parameter.size) if parameter.size > len(pool) - start else pool[start:][: parameter.size]
+        )
         return (values * np.float32(parameter.fan_in**-0.5)).reshape(parameter.shape)
 
     return weights

@@ -1,0 +1,1 @@
+"""Stand-ins for accuracy, one file each; base.py is the contract."""

@@ -1,0 +1,1 @@
+"""Inference runtimes, one file each."""

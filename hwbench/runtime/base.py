@@ -6,7 +6,8 @@ Runs on devices with Python 3.9.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Protocol  # noqa: UP035
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +18,7 @@ class Session(Protocol):
     def run(self) -> None:
         """One inference; this call is what is timed."""
 
-    def outputs(self) -> List[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         """The results of the last run."""
 
 
@@ -37,7 +38,7 @@ class Runtime(Protocol):
         """
 
 
-def random_inputs(shapes: Mapping[str, Any], high: Mapping[str, int]) -> Dict[str, np.ndarray]:
+def random_inputs(shapes: Mapping[str, Any], high: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Seeded inputs: N(0, 1) for floats, uniform below `high` (2 where nobody says) for whole numbers."""
     rng = np.random.default_rng(0)
     inputs = {}

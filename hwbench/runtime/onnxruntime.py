@@ -6,8 +6,9 @@ otherwise steal the other core from the one being measured.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import metadata
-from typing import Any, List, Mapping  # noqa: UP035
+from typing import Any
 
 import numpy as np
 
@@ -42,14 +43,14 @@ class OnnxruntimeSession:
         # Bind the buffers of the first run, so that later runs allocate nothing.
         values = self._binding.get_outputs()
         self._binding.clear_binding_outputs()
-        for output, value in zip(session.get_outputs(), values):
+        for output, value in zip(session.get_outputs(), values):  # noqa: B905 - Python 3.9 has no strict
             self._binding.bind_ortvalue_output(output.name, value)
 
     def run(self) -> None:
         """One inference."""
         self._session.run_with_iobinding(self._binding)
 
-    def outputs(self) -> List[np.ndarray]:
+    def outputs(self) -> list[np.ndarray]:
         """The results of the last run."""
         return [value.numpy() for value in self._binding.get_outputs()]
 

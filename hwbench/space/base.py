@@ -12,6 +12,7 @@ gene values and then canonicalised, so architectures with fewer active genes are
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -62,7 +63,7 @@ class Space(Protocol):
         """By identity, as any object: what is learnt of a space is kept per instance."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Traced:
     """A value that remembers which genes it came from.
 
@@ -97,7 +98,8 @@ class Traced:
     def _refuse(self, *_: object) -> Any:
         raise UsageError("A gene's value was compared or looped over while lowering; use arch.repeat(gene) instead.")
 
-    __bool__ = __index__ = __int__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __bool__ = __index__ = __int__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
 
 
 def plain(value: Any) -> Any:
@@ -123,7 +125,7 @@ class Lowering:
         gene, value = self._read(key)
         return Traced(value, frozenset({gene}))
 
-    def repeat(self, key: str) -> Iterator[int]:
+    def repeat(self, key: str | tuple[str, int]) -> Iterator[int]:
         """0 .. value-1 of a count gene; what is added inside depends on it beyond the smallest choice."""
         gene, count = self._read(key)
         always = min(int(choice) for choice in self._genes[gene].choices)
@@ -210,7 +212,7 @@ def activity(space: Space) -> Activity:
             for value in {0, size // 2, size - 1}:
                 reads([value if i == gene else corner[i] for i in range(len(sizes))])
     control = tuple(sorted(frozenset().union(*under.values())))
-    if int(np.prod([sizes[g] for g in control])) > MAX_CONTROL_STATES:
+    if math.prod(sizes[g] for g in control) > MAX_CONTROL_STATES:
         raise UsageError(f"Space {space.name}: more than {MAX_CONTROL_STATES} states decide which genes are active.")
     tables = {
         g: (tuple(sorted(under.get(g, ()))), np.zeros([sizes[c] for c in sorted(under.get(g, ()))], np.uint8))
@@ -258,8 +260,11 @@ def size(space: Space) -> int:
 
 def sample(space: Space, n: int, rng: np.random.Generator) -> Population:
     """Draws n architectures, uniform over gene values, canonicalised."""
-    genes = np.stack([rng.integers(0, len(g.choices), n, dtype=np.uint8) for g in space.genes])
-    return canonical(space, genes)
+    return canonical(space, _draw(space, n, rng))
+
+
+def _draw(space: Space, n: int, rng: np.random.Generator) -> np.ndarray:
+    return np.stack([rng.integers(0, len(g.choices), n, dtype=np.uint8) for g in space.genes])
 
 
 def mutate(space: Space, parents: Population, rate: float, rng: np.random.Generator) -> Population:
@@ -267,7 +272,7 @@ def mutate(space: Space, parents: Population, rate: float, rng: np.random.Genera
     genes, n = parents.shape
     chosen = rng.random((genes, n)) < rate
     chosen[rng.integers(0, genes, n), np.arange(n)] = True
-    return canonical(space, np.where(chosen, sample(space, n, rng), parents))
+    return canonical(space, np.where(chosen, _draw(space, n, rng), parents))
 
 
 def crossover(space: Space, first: Population, second: Population, rng: np.random.Generator) -> Population:
@@ -278,7 +283,7 @@ def crossover(space: Space, first: Population, second: Population, rng: np.rando
 def neighbours(space: Space, column: Column) -> Population:
     """Every different canonical architecture that differs from this one in one gene's value."""
     start = canonical(space, np.asarray(column, np.uint8)[:, None])[:, 0]
-    moved = []
+    moved = [start]
     for gene, choices in enumerate(len(g.choices) for g in space.genes):
         for value in range(choices):
             if value != start[gene]:
@@ -295,19 +300,22 @@ def keys(population: Population) -> list[bytes]:
 
 
 def to_values(space: Space, column: Column) -> dict[str, Any]:
-    """The architecture as an architecture file states it: values, per-layer lists of active layers only."""
+    """The architecture as an architecture file states it: values, per-layer lists up to the last active layer.
+
+    A layer that is inactive before an active one is null.
+    """
     record = Lowering(space, [int(v) for v in column])
     space.lower(record)
     values: dict[str, Any] = {}
     for i, gene in enumerate(space.genes):
-        value = gene.choices[int(column[i])]
-        if gene.layer is None:
-            if i in record.read_under:
-                values[gene.name] = value
-        else:
-            values.setdefault(gene.name, [])
-            if i in record.read_under:
-                values[gene.name].append(value)
+        value = gene.choices[int(column[i])] if i in record.read_under else None
+        if gene.layer is not None:
+            values.setdefault(gene.name, []).append(value)
+        elif value is not None:
+            values[gene.name] = value
+    for listed in values.values():
+        while isinstance(listed, list) and listed and listed[-1] is None:
+            listed.pop()
     return values
 
 
@@ -327,25 +335,29 @@ def from_values(space: Space, values: Mapping[str, Any]) -> np.ndarray:
         if gene.layer is not None:
             if not isinstance(given, list):
                 raise UsageError(f"Architecture of {space.name}: '{gene.name}' must be a list, one value per layer.")
-            if gene.layer >= len(given):
-                continue
-            given = given[gene.layer]
-        if given is None:
-            continue
-        if given not in gene.choices:
-            raise UsageError(f"Architecture of {space.name}: {gene.label} = {given!r} is not one of {list(gene.choices)}.")
-        column[i] = gene.choices.index(given)
-    _check_complete(space, canonical(space, column[:, None])[:, 0], values)
-    return canonical(space, column[:, None])[:, 0]
+            given = given[gene.layer] if gene.layer < len(given) else None
+        if given is not None:
+            if given not in gene.choices:
+                raise UsageError(f"Architecture of {space.name}: {gene.label} = {given!r} is not one of {list(gene.choices)}.")
+            column[i] = gene.choices.index(given)
+    found = canonical(space, column[:, None])[:, 0]
+    _check_complete(space, to_values(space, found), values)
+    return found
 
 
-def _check_complete(space: Space, column: np.ndarray, values: Mapping[str, Any]) -> None:
-    wanted = to_values(space, column)
+def _check_complete(space: Space, wanted: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Every active gene was given, and nothing for an inactive one."""
     for name, value in wanted.items():
-        if name not in values:
+        given = values.get(name)
+        if given is None:
             raise UsageError(f"Architecture of {space.name}: '{name}' is missing.")
-        if isinstance(value, list) and len(value) != len(values[name]):
-            raise UsageError(f"Architecture of {space.name}: '{name}' has {len(values[name])} values, needs {len(value)}.")
+        if isinstance(value, list) and len(value) != len(given):
+            raise UsageError(f"Architecture of {space.name}: '{name}' has {len(given)} values, needs {len(value)}.")
+        if value != given:
+            raise UsageError(f"Architecture of {space.name}: '{name}' is {given}, but only {value} is active.")
+    extra = [name for name in values if name not in wanted and values[name] is not None]
+    if extra:
+        raise UsageError(f"Architecture of {space.name}: '{extra[0]}' has no effect here; leave it out.")
 
 
 def networks(space: Space, population: Population) -> Iterable[Network]:
@@ -400,7 +412,7 @@ def slots(space: Space) -> tuple[Slot, ...]:
             if not set(genes) <= set(reads.get(name, ())):
                 reads[name] = tuple(sorted(set(genes) | set(reads.get(name, ()))))
                 shape = [sizes[g] for g in reads[name]]
-                if int(np.prod(shape)) > MAX_SLOT_STATES:
+                if math.prod(shape) > MAX_SLOT_STATES:
                     raise UsageError(
                         f"Space {space.name}: node {name} depends on {len(shape)} genes with too many combinations."
                     )

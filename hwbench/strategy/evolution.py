@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hwbench.errors import UsageError
 from hwbench.objective.base import Score
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
@@ -23,6 +24,8 @@ class Evolution:
     def __init__(
         self, space: Space, rng: np.random.Generator, population: int = 128, parents: int = 32, mutation_rate: float = 0.1
     ) -> None:
+        if population < 1 or parents < 1:
+            raise UsageError(f"evolution: population and parents must be at least 1, got {population} and {parents}.")
         self._space, self._rng, self._seen = space, rng, Seen()
         self._initial, self._parents, self._rate = population, parents, mutation_rate
         self._best = np.empty((len(space.genes), 0), np.uint8)

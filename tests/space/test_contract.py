@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,6 @@ def test_mutants_differ_in_the_genes_redrawn_and_are_canonical(space):
 
 
 @every_space
-@pytest.mark.xfail(reason="mutate takes its new values from canonicalised samples, so late layers are mostly redrawn as 0")
 def test_a_redrawn_gene_is_uniform_over_its_choices(space):
     top = np.array(sizes(space)) - 1
     gene = max(i for i, g in enumerate(space.genes) if g.layer is not None and read(space, top)[i])
@@ -176,13 +176,7 @@ def test_neighbours_are_all_architectures_one_gene_away(space):
         assert set(found) == expected - {start}
 
 
-SQUEEZED = "lists hold active layers only, which tells the layer for leading ones alone; nested repeats leave gaps"
-
-
-@pytest.mark.parametrize(
-    "space",
-    [pytest.param(s, id=n, marks=pytest.mark.xfail(reason=SQUEEZED) if n == "nested" else ()) for n, s in SPACES.items()],
-)
+@every_space
 def test_an_architecture_survives_being_written_as_values(space):
     for column in sample(space, 50, np.random.default_rng(5)).T:
         values = json.loads(json.dumps(to_values(space, column)))
@@ -192,14 +186,18 @@ def test_an_architecture_survives_being_written_as_values(space):
 @every_space
 def test_values_are_the_choices_lowering_reads(space):
     for column in sample(space, 20, np.random.default_rng(6)).T:
-        expected: dict[str, object] = {}
+        expected: dict[str, Any] = {}
         for gene, choice, active in zip(space.genes, column, read(space, column), strict=True):
+            value = gene.choices[choice] if active else None
             if gene.layer is not None:
-                expected.setdefault(gene.name, [])
-            if active:
-                value = gene.choices[choice]
-                expected[gene.name] = value if gene.layer is None else [*expected[gene.name], value]
-        assert to_values(space, column) == expected
+                expected.setdefault(gene.name, []).append(value)
+            elif active:
+                expected[gene.name] = value
+        found = to_values(space, column)
+        for name, given in found.items():
+            gap = [None] * (len(expected[name]) - len(given)) if isinstance(given, list) else []
+            assert (given + gap if gap else given) == expected[name]
+        assert found.keys() == expected.keys()
 
 
 TINY = {"embed_dim": 216, "depth": 12, "heads": [3] * 11 + [4], "mlp_ratio": [3.5, *[4] * 11]}
@@ -231,10 +229,8 @@ def test_an_architecture_given_as_values_is_the_one_that_is_lowered():
         ({"embed_dim": "192"}, "embed_dim = '192' is not one of"),
         ({"embed_dim": [192]}, "embed_dim = [192] is not one of"),
         ({"heads": [3] * 11 + [5]}, "heads[11] = 5 is not one of [3, 4]"),
-        pytest.param({"depth": None}, "depth", marks=pytest.mark.xfail(reason="an explicit null is read as the first choice")),
-        pytest.param(
-            {"heads": [3] * 11 + [None]}, "heads[11]", marks=pytest.mark.xfail(reason="null is read as the first choice")
-        ),
+        ({"depth": None}, "'depth' is missing"),
+        ({"heads": [3] * 11 + [None]}, "'heads' is"),
     ],
 )
 def test_values_outside_the_space_are_refused_with_a_reason(change, message):
@@ -307,8 +303,7 @@ def test_arithmetic_remembers_every_gene():
     [
         bool, int, float, range, list(range(9)).__getitem__, lambda t: not t, lambda t: max(t, 8),
         lambda t: t < 8, lambda t: t <= 8, lambda t: t > 8, lambda t: t >= 8,
-        pytest.param(lambda t: t == 7, marks=pytest.mark.xfail(reason="the dataclass's == is False for any plain value")),
-        pytest.param(lambda t: t != 7, marks=pytest.mark.xfail(reason="the dataclass's != is True for any plain value")),
+        lambda t: t == 7, lambda t: t != 7,
     ],
 )  # fmt: skip
 def test_what_would_hide_a_dependency_is_refused(hide):
@@ -356,9 +351,7 @@ def entangled(parts: int, *, control: bool) -> Small:
     return Small((*per_layer("g", (0, 1), parts), *per_layer("h", (0, 1), parts)), body)
 
 
-@pytest.mark.parametrize(
-    "parts", [20, pytest.param(64, marks=pytest.mark.xfail(run=False, reason="np.prod of 2^64 is 0: it hangs"))]
-)
+@pytest.mark.parametrize("parts", [20, 64])
 def test_a_space_too_entangled_to_compile_is_refused(parts):
     with pytest.raises(UsageError, match="states decide which genes are active"):
         size(entangled(parts, control=True))

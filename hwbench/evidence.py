@@ -1,0 +1,337 @@
+"""What a report rests on: stored files, read and checked to belong together, and stated as tables.
+
+Nothing here measures: a folder a search wrote (and `verify` added to), the predictor's card, the lookup table
+and the device file. Latencies in ms; a number that is not stored is shown as –, never as 0.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import __version__, registry, schema
+from hwbench import device as devices
+from hwbench import lut as luts
+from hwbench.architecture import RESULT_NAME, fingerprint, of_values
+from hwbench.errors import DataError, UnknownName, UsageError
+from hwbench.estimator import VERSION as CARD_VERSION
+from hwbench.estimator import flops_of
+from hwbench.lut import Lut
+from hwbench.network import OpSpec, Setting
+from hwbench.space import base as spaces
+from hwbench.workspace import Workspace, read_json
+
+FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
+"""What a verified search's folder holds."""
+SPREADS = {"min": "min_spread", "p50": "median_spread"}
+"""A statistic -> the column with its noise."""
+ACCURACY = ("networks", "mean abs. error [%]", "bias [%]", "p95 error [%]", "max. error [%]", "within 5 % [%]", "Kendall tau")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One piece of a section; the kind says which fields are filled."""
+
+    kind: str
+    """text, notes, cards, table, picture or code."""
+    text: str = ""
+    """The paragraph or code, or the caption of a table or picture."""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    numbers: int = 1
+    """Columns of a table from this one on hold numbers."""
+    label: str = ""
+    """Of a table or picture: what the text refers to it by."""
+    name: str = ""
+    svg: str = ""
+
+    @property
+    def data_uri(self) -> str:
+        """The picture, for a page that opens without network."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
+
+
+Section = tuple[str, list[Block]]
+NO_NUMBERS = 99
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Every stored file of one report."""
+
+    folder: Path
+    document: Mapping[str, Any]
+    verification: Mapping[str, Any]
+    finalists: Sequence[Mapping[str, Any]]
+    """Verified rows with the proxy's `score`, in the search's order: the winner first."""
+    random: Sequence[Mapping[str, Any]]
+    trials: Mapping[str, np.ndarray]
+    card: Mapping[str, Any]
+    lut: Lut
+    device: devices.Device | None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What was searched, and how."""
+        return dict(self.document["search"])
+
+    @property
+    def space(self) -> str:
+        """The search space."""
+        return str(self.document["space"])
+
+    @property
+    def setting(self) -> Setting:
+        """What everything was measured under."""
+        return Setting(**self.about["setting"])
+
+    @property
+    def statistic(self) -> str:
+        """The statistic the budget is about."""
+        return str(self.about["statistic"])
+
+    @property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """Every verified network."""
+        return [*self.finalists, *self.random]
+
+    @property
+    def same_predictor(self) -> bool:
+        """Whether the search used the predictor that is stored now."""
+        return bool(self.about["predictor"] == fingerprint(self.card["statistics"]))
+
+    @property
+    def same_lut(self) -> bool:
+        """Whether the predictor was fitted on the table that is stored now."""
+        return bool(self.card["lut"]["sha256"] == _sha256(self.lut.path))
+
+    def lut_rows(self) -> dict[OpSpec, Mapping[str, Any] | None]:
+        """The space's ops with their rows at this setting; None where the table has no latency."""
+        specs = spaces.distinct_specs(registry.get("space", self.space))
+        found = {spec: self.lut.rows.get((spec.key, self.setting.key)) for spec in specs}
+        return {spec: row if row is not None and row["latency_min_ms"] is not None else None for spec, row in found.items()}
+
+
+def read(folder: Path, place: Workspace) -> Evidence:
+    """Every file of a verified search.
+
+    Raises:
+        UsageError: a step before the report was not made; the message names its command.
+    """
+    document = read_json(folder / RESULT_NAME, "search result")
+    if "search" not in document:
+        raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+    again = f"Run: hwbench verify {shlex.quote(str(folder))}"
+    if missing := [name for name in FILES if not (folder / name).exists()]:
+        raise UsageError(f"{folder} was not verified yet (no {missing[0]}). {again}")
+    about, verification = document["search"], read_json(folder / "verification.json", "verification")
+    rows = schema.read(folder / "verification.parquet", schema.VERIFICATION)[0].to_pylist()
+    known = [(json.loads(row["architecture"]), row) for row in rows]
+    finalists = [row for values in document["architectures"] for stored, row in known if stored == values]
+    roles = ["winner", *["finalist"] * (len(about["finalists"]) - 1)]
+    same = all(verification[name] == about[name] for name in ("statistic", "budget_ms"))
+    if not same or [row["role"] for row in finalists] != roles:
+        raise UsageError(f"The verification in {folder} is of another search. {again}")
+    trials = schema.read(folder / "trials.parquet", schema.TRIALS)[0]
+    try:
+        device = devices.get(about["device"], place.root)
+    except UnknownName:
+        device = None
+    return Evidence(
+        folder=folder,
+        document=document,
+        verification=verification,
+        finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
+        random=[row for row in rows if row["role"] == "random"],
+        trials={name: np.array(trials.column(name).to_pylist()) for name in ("latency_ms", "accuracy", "feasible")},
+        card=_card(about, document["space"], place),
+        lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
+        device=device,
+    )
+
+
+def _card(about: Mapping[str, Any], space: str, place: Workspace) -> dict[str, Any]:
+    name = f"{about['runtime']}-{Setting(**about['setting']).key}"
+    path = place.find("predictors", about["device"], name, "card.json")
+    if path is None:
+        raise UsageError(f"No predictor {name} of {about['device']} in {place.root}. Run: hwbench fit --space {space}")
+    card: dict[str, Any] = read_json(path, "predictor card")
+    if card.get("schema", 0) > CARD_VERSION:
+        raise DataError(f"{path} has schema {card['schema']}, this hwbench knows {CARD_VERSION}: update hwbench.")
+    return card
+
+
+def ms(value: float | None) -> str:
+    """A latency to the microsecond, from 100 ms on to ten."""
+    return "–" if value is None else f"{value:.3f}" if abs(value) < 100 else f"{value:.2f}"
+
+
+def percent(value: float | None, form: str = ".2f") -> str:
+    """A share in percent, without the sign."""
+    return "–" if value is None else format(100 * value, form)
+
+
+def median(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
+    """Of the values that are there."""
+    values = [row[column] for row in rows if row[column] is not None]
+    return float(np.median(values)) if values else None
+
+
+def accuracy_row(label: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells below ACCURACY, after a label."""
+    shares = [percent(found[k]) for k in ("mean_abs_error", "bias", "p95_abs_error", "max_abs_error")]
+    tau = found["kendall_tau"]
+    return (label, str(found["n"]), *shares, percent(found["within_5"], ".0f"), "–" if tau is None else f"{tau:.3f}")
+
+
+def machine(e: Evidence) -> Section:
+    """Device, environment, noise and predictor."""
+    described = _device_rows(e)
+    env = e.card["environment"]
+    described += [
+        ("runtime", f"{env['runtime']} {env['runtime_version']}"),
+        ("operating system", f"{env['system']}, kernel {env['kernel']}, {env['machine']}"),
+        ("Python", str(env["python"])),
+    ]
+    source = f"devices/{e.device.path.name}, detected on {e.device.detected_on}" if e.device else "no device file (hwbench device detect)"
+    caption = f"The machine: {source}, and the environment stored with the predictor. Peaks are what numpy reaches: lower bounds."
+    errors = [
+        accuracy_row(f"{name}, {space}", found)
+        for name, part in e.card["statistics"].items()
+        for space, found in part["holdout_by_space"].items()
+    ]
+    sizes = e.card["networks_per_space"]
+    held = f"Error of predictor {e.card['predictor']} on held-out networks it was not fitted on ({sizes['fit']} fitted per space)."
+    return "Machine, noise and predictor", [
+        Block("table", caption, ("", "value"), described, NO_NUMBERS),
+        _noise(e),
+        _coefficients(e),
+        Block("table", held, ("statistic, space", *ACCURACY), errors),
+    ]
+
+
+def _device_rows(e: Evidence) -> list[tuple[str, str]]:
+    env, device = e.card["environment"], e.device
+    rows = [
+        ("device", str(e.card["device"])),
+        ("CPU", f"{env['cpu_model']} ({env['cpu_signature']}), {env['cores']} cores"),
+        ("instruction sets", " ".join(env["isa"])),
+    ]
+    if device is None:
+        return rows
+    caches = ", ".join(f"{name} {_bytes(size)}" for name, size in device.caches_bytes.items())
+    rows += [("caches", caches or "–"), ("memory", _bytes(device.memory_bytes))]
+    for name, unit, what in (("gflops_fp32", "GFLOP/s", "fp32 matrix product"), ("bandwidth_gb_s", "GB/s", "memory copy")):
+        found = [(k.split("_")[-2], v) for k, v in device.peaks.items() if k.startswith(name)]
+        rows.append((f"peak, {what}", ", ".join(f"{v:g} {unit} with {n} thread{'s' * (n != '1')}" for n, v in found) or "–"))
+    peak = device.peaks.get(f"gflops_fp32_{e.setting.threads}_threads")
+    winner = of_values(e.space, e.document["architectures"][:1])
+    work = flops_of(spaces.lower(winner.space, winner.population[:, 0])) * e.setting.batch / 1e9
+    rate = work / e.finalists[0]["latency_min_ms"] * 1e3
+    share = f", {rate / peak:.0%} of the peak above" if peak else ""
+    return [*rows, ("winner's rate", f"{work:.3f} GFLOP in {ms(e.finalists[0]['latency_min_ms'])} ms (min): {rate:.1f} GFLOP/s{share}")]
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def _noise(e: Evidence) -> Block:
+    everything = e.lut_rows()
+    rows = [row for row in everything.values() if row is not None]
+
+    def line(name: str, found: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        processes = [row["processes"] for row in found]
+        worst = [max((row[c] for row in found if row[c] is not None), default=None) for c in SPREADS.values()]
+        spreads = [text for c, top in zip(SPREADS.values(), worst, strict=True) for text in (percent(median(found, c)), percent(top))]
+        span = f"{min(processes, default=0)} to {max(processes, default=0)}"
+        noisy = f"{sum(row['status'] != 'ok' for row in found)} of {len(found)}"
+        return (name, str(len(found)), span, f"{sum(row['samples'] for row in found):,}", *spreads, noisy)
+
+    stored = e.card["noise"]
+    n = len(e.card["fit_networks"]) + len(e.card["holdout_networks"])
+    spread = [percent(stored["networks_min_spread_median"]), percent(stored["networks_min_spread_max"])]
+    calibration = ("calibration networks", str(n), "–", "–", *spread, "–", "–", "–")
+    head = ("measured", "rows", "processes", "samples", "min spread, median [%]", "min spread, max. [%]",
+            "p50 spread, median [%]", "p50 spread, max. [%]", "noisy")  # fmt: skip
+    lacking = len(everything) - len(rows)
+    caption = (
+        f"Noise. Table rows are those of {e.space}{f' ({lacking} more have no latency)' if lacking else ''}. Noisy: the three lowest "
+        "per-process minima did not come as close as asked. – is not stored."
+    )
+    return Block("table", caption, head, [line("table rows", rows), calibration, line("verified networks", e.rows)])
+
+
+def _coefficients(e: Evidence) -> Block:
+    parts = e.card["statistics"]
+    terms = list(dict.fromkeys(term for part in parts.values() for term in part["state"].get("coefficients", {})))
+    rows = [("constant [ms]", *(_number(part["state"].get("constant_ms")) for part in parts.values()))]
+    rows += [(f"x {term}", *(_number(part["state"].get("coefficients", {}).get(term)) for part in parts.values())) for term in terms]
+    rows += [("margin of the upper bound [%]", *(percent(part["margin"]) for part in parts.values()))]
+    caption = (
+        f"Predictor {e.card['predictor']}: latency = constant + sum of coefficient x term, terms summed over the network's ops; "
+        "rows_ms is the table's min. A further term stays only if it lowers the leave-one-out error; – was not taken. "
+        "The margin is the 95th percentile of the error on held-out networks."
+    )
+    return Block("table", caption, ("term", *(f"for {name}" for name in parts)), rows)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def made(e: Evidence) -> Section:
+    """Commands, versions, dates and hashes."""
+    versions = f"search {e.about['hwbench_version']}, predictor {e.card['hwbench_version']}, report {__version__}"
+    state = {True: "", False: " (not the one stored now)"}
+    facts = [
+        ("hwbench", versions),
+        ("predictor fitted", str(e.card["fitted_at"])),
+        ("networks verified", str(e.verification["verified_at"])),
+        ("space size", f"{int(e.about['space_size']):,} architectures"),
+        ("search", f"{e.about['evaluated']:,} evaluated, {e.about['feasible']:,} within the budget, {e.about['seconds']:g} s"),
+        ("predictor fingerprint", str(e.about["predictor"]) + state[e.same_predictor]),
+        ("table sha256", str(e.card["lut"]["sha256"]) + state[e.same_lut]),
+        *((f"{name} sha256", _sha256(e.folder / name)) for name in FILES),
+    ]
+    return "How it was made", [
+        Block("text", "Run in a workspace folder on the same machine, these commands make it again; measurements repeat within their noise."),
+        Block("code", "\n".join(_commands(e))),
+        Block("table", "Versions, dates (UTC) and hashes of what this report was read from.", ("", "value"), facts, NO_NUMBERS),
+    ]
+
+
+def _commands(e: Evidence) -> list[str]:
+    about, at, out = e.about, e.setting, e.folder.resolve().name
+    where = ["--runtime", about["runtime"], "--batch", str(at.batch), "--threads", str(at.threads), "--dtype", at.dtype]
+    primitives = any(name.startswith("primitive") for name in e.verification["accuracy"])
+    level = ["--level", "all"] if primitives else []
+    search = ["--space", e.space, "--budget-ms", repr(about["budget_ms"]), "--statistic", e.statistic, *where]
+    for name in ("strategy", "objective", "gamma", "proxy", "evaluations", "seed"):
+        search += [f"--{name}", str(about[name])] if about[name] is not None else []
+    search += ["--out", out] if about["certified"] else ["--plain", "--out", out]
+    seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
+    return [
+        "hwbench device detect",
+        shlex.join(["hwbench", "profile", *(word for name in e.card["spaces"] for word in ("--space", name)), *where, *level]),
+        str(e.card["rebuild"]),
+        shlex.join(["hwbench", "search", *search]),
+        shlex.join(["hwbench", "verify", out, "--random", str(len(e.random)), *seed]),
+        shlex.join(["hwbench", "report", out]),
+    ]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

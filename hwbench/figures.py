@@ -1,0 +1,239 @@
+"""Figures of a report as SVG text, in milliseconds and percent: same values in, same bytes out.
+
+Drawn on Figure objects of their own; matplotlib is imported on the first call and its settings are put back.
+Colours are those of Okabe and Ito (2008), which colour-blind readers tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+MAX_CLOUD = 3000
+"""Trials drawn at most; more are thinned evenly in order of evaluation."""
+BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#333333", "#8a8a8a"
+ROLES = {"random": ("o", GREY), "finalist": ("D", GREEN), "winner": ("*", ORANGE)}
+"""Role -> marker and colour, everywhere the same."""
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.edgecolor": GREY, "axes.labelcolor": INK, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.axisbelow": True, "xtick.color": INK, "ytick.color": INK, "grid.color": "#e8e8e8",
+    "legend.frameon": True, "legend.framealpha": 0.95, "legend.edgecolor": "#dddddd", "legend.fontsize": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured network."""
+
+    role: str
+    score: float | None
+    predicted_ms: float
+    measured_ms: float
+    spread_ms: float
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Latency over two dimensions of an op; a cell that is not in `cells` was never measured."""
+
+    title: str
+    x_name: str
+    y_name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    cells: Mapping[tuple[float, float], tuple[float, bool]]
+    """(x, y) -> latency in ms, and whether its row is noisy."""
+
+
+def _drawn(draw: Callable[..., Any]) -> Callable[..., str]:
+    """Turns a function that returns a Figure into one that returns SVG text without date or version."""
+
+    @wraps(draw)
+    def render(*args: Any, **named: Any) -> str:
+        import matplotlib as mpl
+
+        buffer = io.StringIO()
+        with mpl.rc_context({**_STYLE, "svg.hashsalt": draw.__name__}):
+            draw(*args, **named).savefig(
+                buffer, format="svg", dpi=200, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            )
+        text = re.sub(r"\A.*?(?=<svg)", "", buffer.getvalue(), count=1, flags=re.DOTALL)
+        return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+    return render
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+@_drawn
+def front(
+    trials: Mapping[str, np.ndarray],
+    best: Sequence[tuple[float, float]],
+    points: Sequence[Point],
+    budget_ms: float,
+    margin: float,
+    labels: tuple[str, str],
+) -> Any:
+    """Every trial, the front and the finalists: the whole range, and enlarged around the budget.
+
+    Args:
+        trials: `latency_ms`, `accuracy` and `feasible` of every trial.
+        best: (predicted ms, score) of the front, by rising latency.
+        points: Finalists with their measurements.
+        budget_ms: The budget.
+        margin: What the search kept below it, relative; 0 draws no second line.
+        labels: Of the latency and the score.
+    """
+    figure = _figure(10, 4.3)
+    whole, near = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    for axes in (whole, near):
+        _cloud(axes, trials, size=5 if axes is whole else 14)
+        xs, ys = np.array(best, float).reshape(-1, 2).T
+        axes.plot(xs, ys, drawstyle="steps-post", color=BLUE, linewidth=1.6, label="front", zorder=3)
+        axes.axvline(budget_ms, color=INK, linewidth=1.2, label=f"budget {budget_ms:.2f} ms", zorder=2)
+        if margin:
+            reach = f"budget less the margin ({margin:.1%})"
+            axes.axvline(budget_ms / (1 + margin), color=INK, linewidth=1, linestyle=(0, (4, 3)), label=reach, zorder=2)
+        _finalists(axes, points)
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        axes.grid(True)
+    whole.set_title("All trials")
+    near.set_title("Around the budget")
+    _enlarge(near, points, (xs, ys), budget_ms, margin)
+    handles, names = whole.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _cloud(axes: Any, trials: Mapping[str, np.ndarray], size: float) -> None:
+    n = len(trials["latency_ms"])
+    kept = np.unique(np.linspace(0, n - 1, min(n, MAX_CLOUD)).astype(int))
+    x, y, feasible = (np.asarray(trials[name])[kept] for name in ("latency_ms", "accuracy", "feasible"))
+    for chosen, colour, label in ((~feasible, "#d4d4d4", "trial over the budget"), (feasible, "#a6cfe8", "trial within the budget")):
+        axes.scatter(x[chosen], y[chosen], s=size, color=colour, linewidths=0, label=label, rasterized=True, zorder=1)
+
+
+def _finalists(axes: Any, points: Sequence[Point]) -> None:
+    """Predictions as hollow rings, measurements as filled markers with their spread."""
+    scored = [p for p in points if p.score is not None]
+    predicted = [p.predicted_ms for p in scored]
+    axes.scatter(predicted, [p.score for p in scored], s=42, facecolors="none", edgecolors=BLUE, label="finalist, predicted", zorder=4)
+    for role in ("finalist", "winner"):
+        chosen = [p for p in scored if p.role == role]
+        marker, colour = ROLES[role]
+        axes.errorbar(
+            [p.measured_ms for p in chosen], [p.score for p in chosen],
+            xerr=[[0.0] * len(chosen), [p.spread_ms for p in chosen]], linestyle="none", color=colour, marker=marker,
+            markersize=12 if role == "winner" else 5, markeredgecolor="white", markeredgewidth=0.7, elinewidth=1.2, capsize=2.5,
+            label=f"{role}, measured", zorder=6 if role == "winner" else 5,
+        )  # fmt: skip
+
+
+def _enlarge(axes: Any, points: Sequence[Point], best: tuple[Any, Any], budget_ms: float, margin: float) -> None:
+    """Limits around the finalists and the budget, high enough to see the front cross it."""
+    xs = [budget_ms, budget_ms / (1 + margin)]
+    for p in points:
+        xs += [p.predicted_ms, p.measured_ms, p.measured_ms + p.spread_ms]
+    pad = 0.15 * (max(xs) - min(xs)) or 0.05 * budget_ms
+    low, high = min(xs) - pad, max(xs) + pad
+    ys = [p.score for p in points if p.score is not None]
+    ys += [float(y) for x, y in zip(*best, strict=True) if low <= x <= high]
+    middle, half = (max(ys) + min(ys)) / 2, 0.65 * (max(ys) - min(ys)) or 0.01 * abs(max(ys)) or 1.0
+    axes.set(xlim=(low, high), ylim=(middle - half, middle + half))
+
+
+@_drawn
+def agreement(points: Sequence[Point], errors: Mapping[str, Sequence[tuple[str, float]]], statistic: str) -> Any:
+    """Predicted against measured, and the relative error of every estimate.
+
+    Args:
+        points: Every verified network.
+        errors: Estimate -> (role, signed relative error) of every verified network.
+        statistic: Name of the statistic, for the axes.
+    """
+    figure = _figure(10, 4.3)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.05))
+    values = [v for p in points for v in (p.predicted_ms, p.measured_ms, p.measured_ms + p.spread_ms)]
+    pad = 0.06 * (max(values) - min(values)) or 0.05 * max(values)
+    ends = np.array([min(values) - pad, max(values) + pad])
+    left.fill_between(ends, 0.95 * ends, 1.05 * ends, color="#eef3f7", label="within 5 %", zorder=0)
+    left.plot(ends, ends, color=INK, linewidth=1, label="predicted = measured", zorder=1)
+    for role, (marker, colour) in ROLES.items():
+        chosen = [p for p in points if p.role == role]
+        if chosen:
+            left.errorbar(
+                [p.measured_ms for p in chosen], [p.predicted_ms for p in chosen],
+                xerr=[[0.0] * len(chosen), [p.spread_ms for p in chosen]], linestyle="none", color=colour, marker=marker,
+                markersize=12 if role == "winner" else 5, markeredgecolor="white", markeredgewidth=0.7, elinewidth=1, capsize=2,
+                label=role, zorder=4 if role == "winner" else 3,
+            )  # fmt: skip
+    left.set(xlim=ends, ylim=ends, xlabel=f"measured latency, {statistic} [ms]", ylabel=f"predicted latency, {statistic} [ms]")
+    left.set_title("Predicted against measured")
+    left.grid(True)
+    left.legend(loc="upper left")
+    _strips(right, errors)
+    return figure
+
+
+def _strips(axes: Any, errors: Mapping[str, Sequence[tuple[str, float]]]) -> None:
+    """One line of dots per estimate; dots of one line are moved apart in a fixed pattern."""
+    axes.axvspan(-5, 5, color="#eef3f7", zorder=0)
+    axes.axvline(0, color=INK, linewidth=1, zorder=1)
+    for line, found in enumerate(errors.values()):
+        for role, (marker, colour) in ROLES.items():
+            chosen = [(i, 100 * e) for i, (r, e) in enumerate(found) if r == role]
+            shift = [line + 0.08 * (i % 5 - 2) for i, _ in chosen]
+            axes.scatter(
+                [e for _, e in chosen], shift, s=120 if role == "winner" else 26, marker=marker, color=colour,
+                edgecolors="white", linewidths=0.7, zorder=4 if role == "winner" else 3,
+            )  # fmt: skip
+    axes.set_yticks(range(len(errors)), [name.replace(" ", "\n", 1) for name in errors])
+    axes.set(ylim=(len(errors) - 0.5, -0.5), xlabel="(estimate - measured) / measured [%]")
+    axes.tick_params(axis="y", length=0)
+    axes.set_title("Error of every estimate")
+    axes.grid(True, axis="x")
+
+
+@_drawn
+def heat_maps(maps: Sequence[HeatMap]) -> Any:
+    """Annotated heat maps, two in a row."""
+    lines = -(-len(maps) // 2)
+    height = sum(1.15 + 0.5 * max(len(m.ys) for m in maps[2 * i : 2 * i + 2]) for i in range(lines))
+    figure = _figure(10, height)
+    grid = figure.subplots(lines, 2, squeeze=False)
+    for axes, drawn in zip(grid.flat, maps, strict=False):
+        _heat_map(axes, drawn)
+    for axes in list(grid.flat)[len(maps) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _heat_map(axes: Any, drawn: HeatMap) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("light_blue", ["#f1f7fb", "#8cc0de", "#3c8fc2"])
+    values = np.array([[drawn.cells.get((x, y), (np.nan, False))[0] for x in drawn.xs] for y in drawn.ys])
+    axes.set_facecolor("#f2f2f2")
+    axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, edgecolors="white", linewidth=2)
+    for j, y in enumerate(drawn.ys):
+        for i, x in enumerate(drawn.xs):
+            cell = drawn.cells.get((x, y))
+            text = "not measured" if cell is None else f"{cell[0]:.3f}{'*' if cell[1] else ''}"
+            axes.text(i + 0.5, j + 0.5, text, ha="center", va="center", color=GREY if cell is None else "#111111")
+    axes.set_xticks(np.arange(len(drawn.xs)) + 0.5, [f"{x:g}" for x in drawn.xs])
+    axes.set_yticks(np.arange(len(drawn.ys)) + 0.5, [f"{y:g}" for y in drawn.ys])
+    axes.set(xlabel=drawn.x_name, ylabel=drawn.y_name, title=drawn.title)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)

@@ -1,0 +1,198 @@
+"""The command line as a user meets it: light help, JSON last, one clear line for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import hwbench
+from hwbench.device import local_name
+
+HEAVY = ("onnxruntime", "pandas", "sklearn", "numpy", "pyarrow", "scipy", "onnx", "matplotlib", "torch", "lightgbm")
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1]), "COLUMNS": "160"}
+    command = [sys.executable, "-m", "hwbench.cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=300)
+
+
+def fails(*arguments: object, says: str, code: int | None = None) -> str:
+    """Runs a command that must end in one line on stderr, without a traceback."""
+    done = run(*arguments)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("hwbench:")]
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr + done.stdout
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0], lines[0]
+    if code is not None:
+        assert done.returncode == code
+    return done.stdout
+
+
+def last_json(done: subprocess.CompletedProcess[str]) -> object:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["search", "--help"], ["device", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments):
+    code = (
+        "import sys; sys.argv = ['hwbench', *sys.argv[1:]]\n"
+        "from hwbench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_every_verb_of_the_command_line_is_a_function_of_the_same_name():
+    verbs = {p.stem for p in (Path(hwbench.__file__).parent / "cli").glob("[a-z]*.py")} - {"main", "device", "list"}
+    assert verbs == set(hwbench._VERBS)
+    for verb in verbs:
+        assert callable(getattr(hwbench, verb))
+
+
+def test_sample_then_export_then_measure(tmp_path):
+    sampled = run("sample", "--space", "autoformer-tiny", "--n", 3, "--seed", 7, "--out", tmp_path / "a.json", "--json")
+    document = last_json(sampled)
+    assert document == json.loads((tmp_path / "a.json").read_text())
+    assert document["schema"] == 1
+    assert len(document["architectures"]) == 3
+    out = tmp_path / "m.onnx"
+    made = last_json(
+        run("export", "--space", "autoformer-tiny", "--arch", tmp_path / "a.json", "--index", 2, "--out", out, "--json")
+    )
+    assert made["weights"] == "random, seed 0"
+    onnx.checker.check_model(str(out), full_check=True)
+    measured = last_json(run("measure", out, "--max-processes", 1, "--json"))
+    assert measured["latency_min_ms"] > 0
+    assert measured["raw"], "raw samples are kept"
+
+
+def test_predict_takes_files_and_search_results(fitted_workspace, tmp_path):
+    run("sample", "--space", "autoformer-tiny", "--n", 4, "--out", tmp_path / "a.json")
+    common = ("--space", "autoformer-tiny", "--workspace", fitted_workspace, "--json")
+    answer = last_json(run("predict", "--arch", tmp_path / "a.json", *common))
+    assert len(answer["predictions"]) == 4
+    assert answer["device"] == local_name()
+    assert answer["runtime"] == "onnxruntime"
+    assert all(p["latency_ms"] > 0 and p["coverage"] == 1 for p in answer["predictions"])
+    found = last_json(run("search", "--budget-ms", 1e6, "--evaluations", 300, "--out", tmp_path / "s", *common))
+    again = last_json(run("predict", "--arch", tmp_path / "s", *common))
+    assert again["predictions"][0]["latency_ms"] == pytest.approx(found["search"]["finalists"][0]["latency_ms"])
+
+
+def test_lists_and_devices(fitted_workspace):
+    for kind in ("ops", "spaces", "runtimes", "predictors", "proxies", "objectives", "strategies"):
+        assert last_json(run("list", kind, "--workspace", fitted_workspace, "--json"))
+    devices = last_json(run("device", "list", "--workspace", fitted_workspace, "--json"))
+    assert local_name() in [d["name"] for d in devices]
+    assert last_json(run("device", "show", "--workspace", fitted_workspace, "--json"))["name"] == local_name()
+
+
+def test_unknown_names_are_answered_with_the_nearest(fitted_workspace, tmp_path):
+    at = ("--workspace", fitted_workspace)
+    fails("sample", "--space", "autoformr-tiny", says="Did you mean autoformer-tiny", code=2)
+    fails("profile", "--space", "bert", "--runtime", "onnxruntim", "--workspace", tmp_path, says="Did you mean onnxruntime")
+    fails("device", "show", local_name() + "x", *at, says=f"Did you mean {local_name()}", code=2)
+    fails("list", "spacs", says="Did you mean spaces", code=2)
+    search = ("search", "--space", "autoformer-tiny", "--budget-ms", 30, "--out", tmp_path / "s", *at)
+    fails(*search, "--strategy", "evolutoin", says="Did you mean evolution")
+    fails(*search, "--objective", "mnasnet", says="mnasnet-soft")
+
+
+def test_bad_budgets(fitted_workspace, tmp_path):
+    search = ("search", "--space", "autoformer-tiny", "--out", tmp_path / "s", "--workspace", fitted_workspace)
+    fails(*search, "--budget-ms", -3, says="positive", code=2)
+    printed = fails(*search, "--budget-ms", 0.001, "--json", says="smallest reachable latency", code=2)
+    document = json.loads(printed.splitlines()[-1])
+    assert document["error"] == "InfeasibleBudget"
+    assert document["latency_ms"] > 0.001
+    assert document["architecture"]["embed_dim"] == 192
+    fails(*search, "--budget-ms", 30, "--objective", "mnasnet-soft", "--gamma", 0.1, says="reward slower networks", code=2)
+
+
+def dynamic_model(path: Path) -> Path:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def test_bad_onnx_files(tmp_path):
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model at all")
+    fails("measure", broken, says="does not parse as ONNX", code=2)
+    fails("measure", tmp_path / "absent.onnx", says="There is no ONNX file", code=2)
+    fails("measure", dynamic_model(tmp_path / "d.onnx"), says="no fixed shape", code=2)
+
+
+def test_bad_architecture_files(tmp_path):
+    path = tmp_path / "a.json"
+    export = ("export", "--space", "autoformer-tiny", "--arch", path, "--out", tmp_path / "m.onnx")
+    fails(*export, says="There is no architecture file", code=2)
+    path.write_text("{")
+    fails(*export, says="not readable JSON", code=3)
+    path.write_text('{"schema": 1, "space": "autoformer-tiny", "architectures": [{"embed_dim": 193}]}')
+    fails(*export, says="embed_dim = 193 is not one of", code=2)
+    path.write_text('{"schema": 1, "space": "bert", "architectures": []}')
+    fails(*export, says="holds architectures of bert", code=2)
+
+
+def damaged(fitted_workspace: Path, tmp_path: Path) -> tuple[Path, Path]:
+    copy = tmp_path / "ws"
+    shutil.copytree(fitted_workspace, copy)
+    return copy, copy / "luts" / local_name() / "onnxruntime.parquet"
+
+
+def test_damaged_and_foreign_tables(fitted_workspace, tmp_path):
+    copy, table = damaged(fitted_workspace, tmp_path)
+    fit = ("fit", "--space", "autoformer-tiny", "--networks", 4, "--holdout", 4, "--workspace", copy)
+    whole = table.read_bytes()
+    table.write_bytes(whole[: len(whole) // 2])
+    fails(*fit, says="is damaged", code=3)
+    table.write_bytes(whole)
+    (copy / "devices" / f"{local_name()}.toml").write_text("schema = 1\nname = 'x'\n")
+    fails("device", "show", "--workspace", copy, says="'reach' must be a str", code=3)
+
+
+def test_a_table_of_another_machine_is_refused_for_local(fitted_workspace, tmp_path):
+    import pyarrow.parquet as pq
+
+    copy, table = damaged(fitted_workspace, tmp_path)
+    data = pq.read_table(table)
+    footer = json.loads(data.schema.metadata[b"hwbench"])
+    footer["environment"]["cpu_model"] = "Some Other CPU"
+    pq.write_table(data.replace_schema_metadata({b"hwbench": json.dumps(footer).encode()}), table)
+    fails("fit", "--space", "autoformer-tiny", "--workspace", copy, says="cpu_model is 'Some Other CPU' there", code=3)
+
+
+def test_missing_ops_name_the_command(fitted_workspace, tmp_path):
+    run("sample", "--space", "bert", "--n", 1, "--out", tmp_path / "b.json")
+    ask = ("predict", "--space", "bert", "--arch", tmp_path / "b.json", "--workspace", fitted_workspace, "--json")
+    printed = fails(*ask, says="hwbench profile --space", code=5)
+    assert json.loads(printed.splitlines()[-1])["missing_ops"]
+
+
+def test_a_workspace_that_cannot_be_written(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where a folder should be")
+    fails("device", "detect", "--workspace", blocked, says="is a file", code=2)
+    fails("profile", "--space", "autoformer-tiny", "--workspace", "/proc/1/nowhere", says="Cannot write", code=4)
+
+
+def test_without_a_predictor_the_next_command_is_named(tmp_path):
+    run("sample", "--space", "autoformer-tiny", "--n", 1, "--out", tmp_path / "a.json")
+    ask = ("predict", "--space", "autoformer-tiny", "--arch", tmp_path / "a.json", "--workspace", tmp_path, "--batch", 7)
+    fails(*ask, says="Run: hwbench profile", code=2)
