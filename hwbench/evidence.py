@@ -1,7 +1,7 @@
 """What a report rests on: stored files, read and checked to belong together, and stated as tables.
 
 Nothing here measures: a folder a search wrote (and `verify` added to), the predictor's card, the lookup table
-and the device file. Latencies in ms; a number that is not stored is shown as –, never as 0.
+and the device file. Latencies in ms; a number that is not stored is shown as a dash, never as 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,15 @@ FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parqu
 """What a verified search's folder holds."""
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A statistic -> the column with its noise."""
-ACCURACY = ("networks", "mean abs. error [%]", "bias [%]", "p95 error [%]", "max. error [%]", "within 5 % [%]", "Kendall tau")
+ACCURACY = (
+    "networks",
+    "mean abs. error [%]",
+    "bias [%]",
+    "p95 error [%]",
+    "max. error [%]",
+    "share within 5 % [%]",
+    "Kendall tau",
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ class Block:
 
 Section = tuple[str, list[Block]]
 NO_NUMBERS = 99
+MISSING = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
@@ -151,7 +160,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
         verification=verification,
         finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
         random=[row for row in rows if row["role"] == "random"],
-        trials={name: np.array(trials.column(name).to_pylist()) for name in ("latency_ms", "accuracy", "feasible")},
+        trials={name: np.array(trials.column(name).to_pylist()) for name in ("latency_ms", "upper_ms", "accuracy")},
         card=_card(about, document["space"], place),
         lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
         device=device,
@@ -169,14 +178,20 @@ def _card(about: Mapping[str, Any], space: str, place: Workspace) -> dict[str, A
     return card
 
 
-def ms(value: float | None) -> str:
-    """A latency to the microsecond, from 100 ms on to ten."""
-    return "–" if value is None else f"{value:.3f}" if abs(value) < 100 else f"{value:.2f}"
+def ms(value: float | None, like: float | None = None) -> str:
+    """A latency with as many digits as its size (or that of `like`) deserves."""
+    if value is None:
+        return MISSING
+    size = abs(value if like is None else like)
+    return f"{value:.{2 if size >= 100 else 3 if size >= 0.1 else 4}f}"
 
 
 def percent(value: float | None, form: str = ".2f") -> str:
     """A share in percent, without the sign."""
-    return "–" if value is None else format(100 * value, form)
+    if value is None:
+        return MISSING
+    text = format(100 * value, form)
+    return text if float(text) else format(0.0, form)  # never -0.00
 
 
 def median(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
@@ -189,7 +204,7 @@ def accuracy_row(label: str, found: Mapping[str, Any]) -> tuple[str, ...]:
     """The cells below ACCURACY, after a label."""
     shares = [percent(found[k]) for k in ("mean_abs_error", "bias", "p95_abs_error", "max_abs_error")]
     tau = found["kendall_tau"]
-    return (label, str(found["n"]), *shares, percent(found["within_5"], ".0f"), "–" if tau is None else f"{tau:.3f}")
+    return (label, str(found["n"]), *shares, percent(found["within_5"], ".0f"), MISSING if tau is None else f"{tau:.3f}")
 
 
 def machine(e: Evidence) -> Section:
@@ -201,17 +216,25 @@ def machine(e: Evidence) -> Section:
         ("operating system", f"{env['system']}, kernel {env['kernel']}, {env['machine']}"),
         ("Python", str(env["python"])),
     ]
-    source = f"devices/{e.device.path.name}, detected on {e.device.detected_on}" if e.device else "no device file (hwbench device detect)"
-    caption = f"The machine: {source}, and the environment stored with the predictor. Peaks are what numpy reaches: lower bounds."
+    source = (
+        f"devices/{e.device.path.name}, detected on {e.device.detected_on}"
+        if e.device
+        else "no device file (hwbench device detect)"
+    )
+    caption = (
+        f"The machine: {source}, and the environment stored with the predictor. Peaks are what numpy reaches: lower bounds."
+    )
     errors = [
         accuracy_row(f"{name}, {space}", found)
         for name, part in e.card["statistics"].items()
         for space, found in part["holdout_by_space"].items()
     ]
     sizes = e.card["networks_per_space"]
-    held = f"Error of predictor {e.card['predictor']} on held-out networks it was not fitted on ({sizes['fit']} fitted per space)."
+    held = (
+        f"Error of predictor {e.card['predictor']} on held-out networks it was not fitted on ({sizes['fit']} fitted per space)."
+    )
     return "Machine, noise and predictor", [
-        Block("table", caption, ("", "value"), described, NO_NUMBERS),
+        Block("table", caption, ("property", "value"), described, NO_NUMBERS),
         _noise(e),
         _coefficients(e),
         Block("table", held, ("statistic, space", *ACCURACY), errors),
@@ -228,16 +251,21 @@ def _device_rows(e: Evidence) -> list[tuple[str, str]]:
     if device is None:
         return rows
     caches = ", ".join(f"{name} {_bytes(size)}" for name, size in device.caches_bytes.items())
-    rows += [("caches", caches or "–"), ("memory", _bytes(device.memory_bytes))]
+    rows += [("caches", caches or MISSING), ("memory", _bytes(device.memory_bytes))]
     for name, unit, what in (("gflops_fp32", "GFLOP/s", "fp32 matrix product"), ("bandwidth_gb_s", "GB/s", "memory copy")):
         found = [(k.split("_")[-2], v) for k, v in device.peaks.items() if k.startswith(name)]
-        rows.append((f"peak, {what}", ", ".join(f"{v:g} {unit} with {n} thread{'s' * (n != '1')}" for n, v in found) or "–"))
+        rows.append(
+            (f"peak, {what}", ", ".join(f"{v:g} {unit} with {n} thread{'s' * (n != '1')}" for n, v in found) or MISSING)
+        )
     peak = device.peaks.get(f"gflops_fp32_{e.setting.threads}_threads")
     winner = of_values(e.space, e.document["architectures"][:1])
     work = flops_of(spaces.lower(winner.space, winner.population[:, 0])) * e.setting.batch / 1e9
     rate = work / e.finalists[0]["latency_min_ms"] * 1e3
-    share = f", {rate / peak:.0%} of the peak above" if peak else ""
-    return [*rows, ("winner's rate", f"{work:.3f} GFLOP in {ms(e.finalists[0]['latency_min_ms'])} ms (min): {rate:.1f} GFLOP/s{share}")]
+    share = f", {percent(rate / peak, '.0f')} % of the peak above" if peak else ""
+    return [
+        *rows,
+        ("winner's rate", f"{work:.3f} GFLOP in {ms(e.finalists[0]['latency_min_ms'])} ms (min): {rate:.1f} GFLOP/s{share}"),
+    ]
 
 
 def _bytes(size: float) -> str:
@@ -255,7 +283,9 @@ def _noise(e: Evidence) -> Block:
     def line(name: str, found: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         processes = [row["processes"] for row in found]
         worst = [max((row[c] for row in found if row[c] is not None), default=None) for c in SPREADS.values()]
-        spreads = [text for c, top in zip(SPREADS.values(), worst, strict=True) for text in (percent(median(found, c)), percent(top))]
+        spreads = [
+            text for c, top in zip(SPREADS.values(), worst, strict=True) for text in (percent(median(found, c)), percent(top))
+        ]
         span = f"{min(processes, default=0)} to {max(processes, default=0)}"
         noisy = f"{sum(row['status'] != 'ok' for row in found)} of {len(found)}"
         return (name, str(len(found)), span, f"{sum(row['samples'] for row in found):,}", *spreads, noisy)
@@ -263,13 +293,13 @@ def _noise(e: Evidence) -> Block:
     stored = e.card["noise"]
     n = len(e.card["fit_networks"]) + len(e.card["holdout_networks"])
     spread = [percent(stored["networks_min_spread_median"]), percent(stored["networks_min_spread_max"])]
-    calibration = ("calibration networks", str(n), "–", "–", *spread, "–", "–", "–")
+    calibration = ("calibration networks", str(n), MISSING, MISSING, *spread, MISSING, MISSING, MISSING)
     head = ("measured", "rows", "processes", "samples", "min spread, median [%]", "min spread, max. [%]",
             "p50 spread, median [%]", "p50 spread, max. [%]", "noisy")  # fmt: skip
     lacking = len(everything) - len(rows)
     caption = (
-        f"Noise. Table rows are those of {e.space}{f' ({lacking} more have no latency)' if lacking else ''}. Noisy: the three lowest "
-        "per-process minima did not come as close as asked. – is not stored."
+        f"Noise. Table rows are those of {e.space}{f' ({lacking} more have no latency)' if lacking else ''}. Noisy: the three "
+        "lowest per-process minima did not come as close as asked. A dash: not stored."
     )
     return Block("table", caption, head, [line("table rows", rows), calibration, line("verified networks", e.rows)])
 
@@ -278,18 +308,21 @@ def _coefficients(e: Evidence) -> Block:
     parts = e.card["statistics"]
     terms = list(dict.fromkeys(term for part in parts.values() for term in part["state"].get("coefficients", {})))
     rows = [("constant [ms]", *(_number(part["state"].get("constant_ms")) for part in parts.values()))]
-    rows += [(f"x {term}", *(_number(part["state"].get("coefficients", {}).get(term)) for part in parts.values())) for term in terms]
+    rows += [
+        (f"coefficient of {term}", *(_number(part["state"].get("coefficients", {}).get(term)) for part in parts.values()))
+        for term in terms
+    ]
     rows += [("margin of the upper bound [%]", *(percent(part["margin"]) for part in parts.values()))]
     caption = (
-        f"Predictor {e.card['predictor']}: latency = constant + sum of coefficient x term, terms summed over the network's ops; "
-        "rows_ms is the table's min. A further term stays only if it lowers the leave-one-out error; – was not taken. "
+        f"Predictor {e.card['predictor']}: latency = constant + sum of coefficient x term, each term summed over the network's "
+        "ops; rows_ms is the table's min. Further terms stay only if they lower the leave-one-out error (a dash: not taken). "
         "The margin is the 95th percentile of the error on held-out networks."
     )
     return Block("table", caption, ("term", *(f"for {name}" for name in parts)), rows)
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return MISSING if value is None else f"{value:.4f}"
 
 
 def made(e: Evidence) -> Section:
@@ -307,9 +340,18 @@ def made(e: Evidence) -> Section:
         *((f"{name} sha256", _sha256(e.folder / name)) for name in FILES),
     ]
     return "How it was made", [
-        Block("text", "Run in a workspace folder on the same machine, these commands make it again; measurements repeat within their noise."),
+        Block(
+            "text",
+            "On the same machine, in a workspace folder, these commands make it again; latencies repeat within their noise.",
+        ),
         Block("code", "\n".join(_commands(e))),
-        Block("table", "Versions, dates (UTC) and hashes of what this report was read from.", ("", "value"), facts, NO_NUMBERS),
+        Block(
+            "table",
+            "Versions, dates (UTC) and hashes of what this report was read from.",
+            ("property", "value"),
+            facts,
+            NO_NUMBERS,
+        ),
     ]
 
 
@@ -325,12 +367,28 @@ def _commands(e: Evidence) -> list[str]:
     seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
     return [
         "hwbench device detect",
-        shlex.join(["hwbench", "profile", *(word for name in e.card["spaces"] for word in ("--space", name)), *where, *level]),
-        str(e.card["rebuild"]),
-        shlex.join(["hwbench", "search", *search]),
-        shlex.join(["hwbench", "verify", out, "--random", str(len(e.random)), *seed]),
-        shlex.join(["hwbench", "report", out]),
+        _command("profile", *(word for name in e.card["spaces"] for word in ("--space", name)), *where, *level),
+        _lines(str(e.card["rebuild"]).split()),
+        _command("search", *search),
+        _command("verify", out, "--random", str(len(e.random)), *seed),
+        _command("report", out),
     ]
+
+
+def _command(*words: str) -> str:
+    return _lines(["hwbench", *map(shlex.quote, words)])
+
+
+def _lines(words: Sequence[str], width: int = 100) -> str:
+    """A command over several lines, cut before an option."""
+    lines = [words[0]] if words else []
+    for i, word in enumerate(words[1:], 1):
+        value = words[i + 1] if i + 1 < len(words) else ""
+        if word.startswith("--") and len(lines[-1]) + len(word) + len(value) + 2 > width:
+            lines.append(f"    {word}")
+        else:
+            lines[-1] += f" {word}"
+    return " \\\n".join(lines)
 
 
 def _sha256(path: Path) -> str:

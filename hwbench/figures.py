@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.network import OpSpec
+
 MAX_CLOUD = 3000
 """Trials drawn at most; more are thinned evenly in order of evaluation."""
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#333333", "#8a8a8a"
@@ -36,7 +38,9 @@ class Point:
     score: float | None
     predicted_ms: float
     measured_ms: float
-    spread_ms: float
+    low_ms: float
+    high_ms: float
+    """Where the bar of its spread begins and ends."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def front(
     """Every trial, the front and the finalists: the whole range, and enlarged around the budget.
 
     Args:
-        trials: `latency_ms`, `accuracy` and `feasible` of every trial.
+        trials: `latency_ms`, `upper_ms` and `accuracy` of every trial.
         best: (predicted ms, score) of the front, by rising latency.
         points: Finalists with their measurements.
         budget_ms: The budget.
@@ -98,53 +102,76 @@ def front(
     figure = _figure(10, 4.3)
     whole, near = figure.subplots(1, 2, width_ratios=(1.15, 1))
     for axes in (whole, near):
-        _cloud(axes, trials, size=5 if axes is whole else 14)
+        _cloud(axes, trials, budget_ms, size=6 if axes is whole else 16)
         xs, ys = np.array(best, float).reshape(-1, 2).T
         axes.plot(xs, ys, drawstyle="steps-post", color=BLUE, linewidth=1.6, label="front", zorder=3)
-        axes.axvline(budget_ms, color=INK, linewidth=1.2, label=f"budget {budget_ms:.2f} ms", zorder=2)
+        axes.axvline(budget_ms, color=INK, linewidth=1.2, label="budget", zorder=2)
         if margin:
-            reach = f"budget less the margin ({margin:.1%})"
-            axes.axvline(budget_ms / (1 + margin), color=INK, linewidth=1, linestyle=(0, (4, 3)), label=reach, zorder=2)
-        _finalists(axes, points)
+            dashes = (0, (4, 3))
+            axes.axvline(
+                budget_ms / (1 + margin), color=INK, linewidth=1, linestyle=dashes, label="budget less the margin", zorder=2
+            )
+        _finalists(axes, points, scale=0.8 if axes is whole else 1.0)
         axes.set(xlabel=labels[0], ylabel=labels[1])
         axes.grid(True)
     whole.set_title("All trials")
     near.set_title("Around the budget")
     _enlarge(near, points, (xs, ys), budget_ms, margin)
-    handles, names = whole.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4)
+    _legend_below(figure, whole)
     return figure
 
 
-def _cloud(axes: Any, trials: Mapping[str, np.ndarray], size: float) -> None:
+def _legend_below(figure: Any, axes: Any) -> None:
+    """One legend for all panels; the cloud's dots are drawn larger in it, to be seen."""
+    legend = figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    for handle in legend.legend_handles:
+        if handle.get_label().startswith("trial"):
+            handle.set_sizes([30])
+
+
+def _cloud(axes: Any, trials: Mapping[str, np.ndarray], budget_ms: float, size: float) -> None:
     n = len(trials["latency_ms"])
     kept = np.unique(np.linspace(0, n - 1, min(n, MAX_CLOUD)).astype(int))
-    x, y, feasible = (np.asarray(trials[name])[kept] for name in ("latency_ms", "accuracy", "feasible"))
-    for chosen, colour, label in ((~feasible, "#d4d4d4", "trial over the budget"), (feasible, "#a6cfe8", "trial within the budget")):
+    x, y, upper = (np.asarray(trials[name])[kept] for name in ("latency_ms", "accuracy", "upper_ms"))
+    within, over = upper <= budget_ms, upper > budget_ms
+    for chosen, colour, label in ((over, "#cccccc", "trial over the budget"), (within, "#8fc3e3", "trial within the budget")):
         axes.scatter(x[chosen], y[chosen], s=size, color=colour, linewidths=0, label=label, rasterized=True, zorder=1)
 
 
-def _finalists(axes: Any, points: Sequence[Point]) -> None:
+def _finalists(axes: Any, points: Sequence[Point], scale: float) -> None:
     """Predictions as hollow rings, measurements as filled markers with their spread."""
     scored = [p for p in points if p.score is not None]
     predicted = [p.predicted_ms for p in scored]
-    axes.scatter(predicted, [p.score for p in scored], s=42, facecolors="none", edgecolors=BLUE, label="finalist, predicted", zorder=4)
+    axes.scatter(
+        predicted,
+        [p.score for p in scored],
+        s=110 * scale**2,
+        facecolors="none",
+        edgecolors=BLUE,
+        linewidths=1.4,
+        label="finalist, predicted",
+        zorder=4,
+    )
     for role in ("finalist", "winner"):
         chosen = [p for p in scored if p.role == role]
         marker, colour = ROLES[role]
         axes.errorbar(
             [p.measured_ms for p in chosen], [p.score for p in chosen],
-            xerr=[[0.0] * len(chosen), [p.spread_ms for p in chosen]], linestyle="none", color=colour, marker=marker,
-            markersize=12 if role == "winner" else 5, markeredgecolor="white", markeredgewidth=0.7, elinewidth=1.2, capsize=2.5,
-            label=f"{role}, measured", zorder=6 if role == "winner" else 5,
+            xerr=_bars(chosen), linestyle="none", color=colour, marker=marker,
+            markersize=scale * (15 if role == "winner" else 6), markeredgecolor="white", markeredgewidth=0.7,
+            elinewidth=1.2, capsize=2.5, label=f"{role}, measured", zorder=6 if role == "winner" else 5,
         )  # fmt: skip
+
+
+def _bars(points: Sequence[Point]) -> list[list[float]]:
+    return [[p.measured_ms - p.low_ms for p in points], [p.high_ms - p.measured_ms for p in points]]
 
 
 def _enlarge(axes: Any, points: Sequence[Point], best: tuple[Any, Any], budget_ms: float, margin: float) -> None:
     """Limits around the finalists and the budget, high enough to see the front cross it."""
     xs = [budget_ms, budget_ms / (1 + margin)]
     for p in points:
-        xs += [p.predicted_ms, p.measured_ms, p.measured_ms + p.spread_ms]
+        xs += [p.predicted_ms, p.low_ms, p.high_ms]
     pad = 0.15 * (max(xs) - min(xs)) or 0.05 * budget_ms
     low, high = min(xs) - pad, max(xs) + pad
     ys = [p.score for p in points if p.score is not None]
@@ -164,7 +191,7 @@ def agreement(points: Sequence[Point], errors: Mapping[str, Sequence[tuple[str, 
     """
     figure = _figure(10, 4.3)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.05))
-    values = [v for p in points for v in (p.predicted_ms, p.measured_ms, p.measured_ms + p.spread_ms)]
+    values = [v for p in points for v in (p.predicted_ms, p.low_ms, p.high_ms)]
     pad = 0.06 * (max(values) - min(values)) or 0.05 * max(values)
     ends = np.array([min(values) - pad, max(values) + pad])
     left.fill_between(ends, 0.95 * ends, 1.05 * ends, color="#eef3f7", label="within 5 %", zorder=0)
@@ -174,7 +201,7 @@ def agreement(points: Sequence[Point], errors: Mapping[str, Sequence[tuple[str, 
         if chosen:
             left.errorbar(
                 [p.measured_ms for p in chosen], [p.predicted_ms for p in chosen],
-                xerr=[[0.0] * len(chosen), [p.spread_ms for p in chosen]], linestyle="none", color=colour, marker=marker,
+                xerr=_bars(chosen), linestyle="none", color=colour, marker=marker,
                 markersize=12 if role == "winner" else 5, markeredgecolor="white", markeredgewidth=0.7, elinewidth=1, capsize=2,
                 label=role, zorder=4 if role == "winner" else 3,
             )  # fmt: skip
@@ -203,6 +230,35 @@ def _strips(axes: Any, errors: Mapping[str, Sequence[tuple[str, float]]]) -> Non
     axes.tick_params(axis="y", length=0)
     axes.set_title("Error of every estimate")
     axes.grid(True, axis="x")
+
+
+def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: str) -> list[HeatMap]:
+    """Maps of an op's stored rows over `across` and width: one per combination of the dimensions these do not settle."""
+    specs = [spec for spec in rows if spec.op == op]
+    widths = sorted({spec["dim"] for spec in specs})
+    ratio = across == "hidden" and len(widths) > 1
+
+    def cell(spec: OpSpec) -> tuple[float, float]:
+        return (round(spec["hidden"] / spec["dim"], 4) if ratio else spec[across]), spec["dim"]
+
+    values: dict[str, dict[tuple[float, float], set[Any]]] = {}
+    for spec in specs:
+        for name, value in spec.dims:
+            values.setdefault(name, {}).setdefault(cell(spec), set()).add(value)
+    free = [name for name, at in values.items() if name not in ("dim", across) and any(len(found) > 1 for found in at.values())]
+    fixed = [name for name, at in values.items() if name == "tokens" and name not in free]
+    groups: dict[tuple[Any, ...], list[OpSpec]] = {}
+    for spec in specs:
+        groups.setdefault(tuple(spec[name] for name in free), []).append(spec)
+    xs = sorted({cell(spec)[0] for spec in specs})
+    found = []
+    for members in groups.values():
+        title = ", ".join([op.replace("_", " "), *(f"{name} {members[0][name]}" for name in (*fixed, *free)), "min [ms]"])
+        cells = {
+            cell(spec): (row["latency_min_ms"], row["status"] != "ok") for spec in members if (row := rows[spec]) is not None
+        }
+        found.append(HeatMap(title, "hidden / width" if ratio else across, "width", xs, widths, cells))
+    return found
 
 
 @_drawn

@@ -17,7 +17,7 @@ import numpy as np
 from hwbench import registry, schema, stats
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import EnvironmentMismatch, MissingOps, UsageError
+from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
 from hwbench.journal import Journal
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
@@ -46,7 +46,7 @@ class Lut:
             local: Refuse it unless it was measured on this machine under the installed runtime.
         """
         data, footer = schema.read(path, schema.LUT)
-        environment = Environment(footer["environment"])
+        environment = _environment_of(footer, path)
         if local:
             check_local(environment, path)
         rows = data.to_pylist()
@@ -197,9 +197,8 @@ def fold(journal: Journal, path: Path, environment: Environment, precision: floa
         spec = OpSpec.parse(row["key"])
         features = ops.features(spec, setting_of(row))
         row.update(op=spec.op, flops=features["flops"], bytes_moved=features["bytes_moved"], parameters=features["parameters"])
-    table = Lut(path, environment, {(row["key"], setting_of(row).key): row for row in rows})
-    table.write(path)
-    return table
+    Lut(path, environment, {(row["key"], setting_of(row).key): row for row in rows}).write(path)
+    return Lut.read(path)
 
 
 def fold_networks(
@@ -223,4 +222,12 @@ def fold_networks(
 def read_networks(path: Path) -> tuple[list[dict[str, Any]], Environment]:
     """The measured whole networks and where they were measured."""
     data, footer = schema.read(path, schema.NETWORKS)
-    return data.to_pylist(), Environment(footer["environment"])
+    return data.to_pylist(), _environment_of(footer, path)
+
+
+def _environment_of(footer: Mapping[str, Any], path: Path) -> Environment:
+    """Where a table was measured, if its footer still says so consistently."""
+    environment = Environment(footer.get("environment", {}))
+    if environment.hash != footer.get("environment_hash"):
+        raise DataError(f"{path} was edited after hwbench wrote it (environment differs); restore it or make it again.")
+    return environment

@@ -18,10 +18,9 @@ import numpy as np
 
 from hwbench import evidence as stored
 from hwbench import figures, registry, stats
-from hwbench.evidence import ACCURACY, NO_NUMBERS, SPREADS, Block, Evidence, Section, accuracy_row, median, ms, percent
-from hwbench.figures import HeatMap, Point
+from hwbench.evidence import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, Evidence, Section, accuracy_row, median, ms, percent
+from hwbench.figures import Point
 from hwbench.lut import STATISTICS
-from hwbench.network import OpSpec
 from hwbench.workspace import Workspace, atomic_write
 
 TEMPLATE = "report_template.html.j2"
@@ -33,7 +32,9 @@ ESTIMATES = {
 }
 """Columns of a verification beside the prediction -> what they are."""
 MAX_MAPS, MAX_OTHER_ROWS = 8, 24
-SPREAD_NOTE = "± is the spread: of min, between the three lowest per-process minima; of p50, between the medians of all processes."
+SPREAD_NOTE = (
+    "± is the spread: of min, between the three lowest per-process minima; of p50, between the medians of all processes."
+)
 
 
 def report(result: str | Path, out: str | Path | None = None, workspace: str | Path = ".") -> dict[str, Any]:
@@ -70,7 +71,7 @@ def report(result: str | Path, out: str | Path | None = None, workspace: str | P
 
 def _measured(row: Mapping[str, Any], statistic: str) -> str:
     value, spread = row[STATISTICS[statistic]], row[SPREADS[statistic]]
-    return f"{ms(value)} ± {'?' if spread is None else ms(value * spread)}"
+    return f"{ms(value)} ± {MISSING if spread is None else ms(value * spread, like=value)}"
 
 
 def _range(rows: Sequence[Mapping[str, Any]], column: str) -> str:
@@ -89,9 +90,9 @@ def _subtitle(e: Evidence) -> str:
     at, env = e.setting, e.card["environment"]
     threads = f"{at.threads} thread{'s' * (at.threads > 1)}"
     return (
-        f"{e.about['runtime']} {env['runtime_version']} on {env['cpu_model']} ({e.card['device']}), {at.dtype}, batch {at.batch}, "
-        f"{threads}, runs {at.scenario}; {e.about['strategy']} search, {e.about['objective']} objective, {e.about['proxy']} as the "
-        f"stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
+        f"{e.about['runtime']} {env['runtime_version']} on {env['cpu_model']} ({e.card['device']}), {at.dtype}, "
+        f"batch {at.batch}, {threads}, runs {at.scenario}; {e.about['strategy']} search, {e.about['objective']} objective, "
+        f"{e.about['proxy']} as the stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
     )
 
 
@@ -125,17 +126,21 @@ def _answer(e: Evidence) -> Section:
         (f"budget {verdict}", f"{budget} ms", f"{s}, {kept['finalists']} of {kept['of']} finalists within"),
     ]
     held = "certified upper bound" if about["certified"] else "plain prediction (not its upper bound)"
-    text = (
-        f"The winner is the best network of {e.space} that {about['evaluated']:,} evaluations found with the {held} of its latency within "
-        f"{budget} ms ({s}). It is predicted to take {ms(winner['predicted_ms'])} ms, at most {ms(winner['upper_ms'])} ms, and was "
-        f"measured end to end at {_measured(winner, s)} ms ({s} over {winner['processes']} fresh processes, {winner['samples']} samples): "
-        f"the budget was {verdict}. Its {other} was measured at {_measured(winner, other)} ms and predicted at "
-        f"{ms(about['finalists'][0].get(f'{other}_ms'))} ms; the budget is not about {other}. {SPREAD_NOTE}"
-    )
     values = json.loads(winner["architecture"])
+    scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
+    text = (
+        f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {about['evaluated']:,} evaluations "
+        f"found with the {held} of its latency within {budget} ms ({s}). The prediction is {ms(winner['predicted_ms'])} ms "
+        f"with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network takes {_measured(winner, s)} ms "
+        f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the budget was {verdict}. "
+        f"Its {other} was measured at {_measured(winner, other)} ms and predicted at "
+        f"{ms(about['finalists'][0].get(f'{other}_ms'))} ms; the budget is not about {other}."
+    )
     genes = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in values.items()]
     genes.append((f"{about['proxy']} [{_unit(about['proxy'])}]", f"{winner['score']:.3f}"))
-    table = Block("table", "The winning network; lists run over its layers.", ("choice", "value"), genes, NO_NUMBERS)
+    table = Block(
+        "table", f"The winning network; lists run over its layers. {SPREAD_NOTE}", ("choice", "value"), genes, NO_NUMBERS
+    )
     return "The answer", [Block("cards", rows=cards), Block("text", text), table]
 
 
@@ -153,7 +158,8 @@ def _networks(e: Evidence) -> Section:
         for main, row in zip(_main_rows(e), e.finalists, strict=True)
     ]  # fmt: skip
     caption = (
-        f"Winner and finalists. Error is (predicted - measured) / measured; the budget of {ms(e.about['budget_ms'])} ms is for {s}. {SPREAD_NOTE}"
+        f"Winner and finalists. Error is (predicted - measured) / measured; the budget of {ms(e.about['budget_ms'])} ms is "
+        f"for {s}. {SPREAD_NOTE}"
     )
     blocks = [Block("table", caption, columns, rows)]
     if e.random:
@@ -161,13 +167,13 @@ def _networks(e: Evidence) -> Section:
         late = sum(row["measured_ms"] > row["upper_ms"] for row in e.random)
         spans = [_range(e.random, column) for column in ("predicted_ms", "latency_min_ms", "latency_median_ms")]
         head = (
-            "networks", f"predicted {s} [ms]", "measured min [ms]", "measured p50 [ms]", "mean abs. error [%]", "max. error [%]",
-            "slower than upper bound",
+            "networks", f"predicted {s} [ms]", "measured min [ms]", "measured p50 [ms]", "mean abs. error [%]",
+            "max. error [%]", "slower than upper bound",
         )  # fmt: skip
         line = (str(len(e.random)), *spans, percent(errors.mean()), percent(errors.max()), f"{late} of {len(e.random)}")
         noise = [percent(median(e.random, column)) for column in SPREADS.values()]
-        note = f"Random networks of the same space, none used to fit; errors of {s}. Median spread {noise[0]} % (min), {noise[1]} % (p50)."
-        blocks.append(Block("table", note, head, [line]))
+        note = f"Random networks of the same space, none used to fit; errors of {s}."
+        blocks.append(Block("table", f"{note} Median spread {noise[0]} % (min), {noise[1]} % (p50).", head, [line]))
     return "Winner and finalists", [*blocks, Block("notes", "Read with care", rows=[(doubt,) for doubt in _doubts(e)])]
 
 
@@ -178,31 +184,43 @@ def _doubts(e: Evidence) -> list[str]:
     noisy = sum(row["status"] != "ok" for row in e.rows)
     found = [f"{e.about['proxy']} ({_unit(e.about['proxy'])}) stands in for accuracy: no network was trained."]
     if len(ties := [row for row in e.finalists if row["score"] == winner["score"]]) > 1:
-        found.append(f"{len(ties)} of {len(e.finalists)} finalists share the winner's score; the search's order decides between them.")
+        found.append(
+            f"{len(ties)} of {len(e.finalists)} finalists share the winner's score; the search's order decides between them."
+        )
     if spread is None:
         found.append(f"The winner's {s} has no spread: fewer than three processes measured it. Run: hwbench verify")
     elif abs(winner["measured_ms"] - budget) < spread * winner["measured_ms"]:
-        found.append(f"The winner's {s} lies closer to the budget than its spread of {percent(spread)} %: the verdict may turn.")
+        found.append(
+            f"The winner's {s} lies closer to the budget than its spread of {percent(spread)} %: the verdict may turn."
+        )
     if noisy:
         found.append(
-            f"{noisy} of {len(e.rows)} verified networks are noisy: their three lowest per-process minima did not come as close as asked "
-            "(table Noise). Quiet the machine and run: hwbench verify"
+            f"{noisy} of {len(e.rows)} verified networks are noisy: their three lowest per-process minima did not come as "
+            "close as asked (noise table below). Measure again in a new workspace on a quiet machine."
         )
     if (moves := median(e.rows, "median_spread")) is not None and moves > 0.05:
-        found.append(f"p50 moves with the machine's load: its process medians spread by {percent(moves)} % (median over the networks).")
+        found.append(
+            f"p50 moves with the machine's load: its process medians spread by {percent(moves)} % (median over the networks)."
+        )
     if not e.same_predictor:
-        found.append("The predictor was fitted again after this search; card and search differ. Run: hwbench search with another --out")
+        found.append(
+            "The predictor was fitted again after this search; card and search differ. Run: hwbench search with another --out"
+        )
     if not e.same_lut:
-        found.append("The table has changed since the predictor was fitted; the heat maps show it as it is now. Run: hwbench fit")
+        found.append(
+            "The table has changed since the predictor was fitted; the heat maps show it as it is now. Run: hwbench fit"
+        )
     return found
 
 
 def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
-    spreads = [row[SPREADS[e.statistic]] or 0.0 for row in rows]
-    return [
-        Point(row["role"], row.get("score"), row["predicted_ms"], row["measured_ms"], row["measured_ms"] * spread)
-        for row, spread in zip(rows, spreads, strict=True)
-    ]
+    below, above = (0.0, 1.0) if e.statistic == "min" else (0.5, 0.5)
+    found = []
+    for row in rows:
+        at, spread = row["measured_ms"], row[SPREADS[e.statistic]] or 0.0
+        ends = (at * (1 - below * spread), at * (1 + above * spread))
+        found.append(Point(row["role"], row.get("score"), row["predicted_ms"], at, *ends))
+    return found
 
 
 def _front(e: Evidence) -> Section:
@@ -211,14 +229,18 @@ def _front(e: Evidence) -> Section:
     margin = about["margin"] if about["certified"] else 0.0
     labels = (f"latency, {s} [ms]", f"{about['proxy']} [{_unit(about['proxy'])}]")
     svg = figures.front(e.trials, best, _points(e, e.finalists), about["budget_ms"], margin, labels)
-    shown = f"every one of the {n:,}" if n <= figures.MAX_CLOUD else f"{figures.MAX_CLOUD:,} of the {n:,}"
+    thinned = n > figures.MAX_CLOUD
+    shown = f"{figures.MAX_CLOUD:,} of the {n:,} trials, evenly thinned" if thinned else f"all {n:,} trials"
     caption = (
-        f"Score against predicted {s} latency. Dots: {shown} trials{' (evenly thinned)' if n > figures.MAX_CLOUD else ''}, light blue if the "
-        f"search counts them within the budget ({about['feasible']:,}). Line: the {len(best)} trials no other beats in both. Rings: finalists at their "
-        f"predicted latency; filled markers: the same at their measured {s}, bars to the spread (one-sided). Right: the same, enlarged."
+        f"Score against predicted {s} latency. Dots: {shown}; blue if their upper bound is within the budget "
+        f"({about['feasible']:,} trials are). Solid vertical line: the budget of {ms(about['budget_ms'])} ms. Blue line: the "
+        f"{len(best)} trials no other beats in both. Rings: finalists at their predicted latency; filled markers: the same "
+        f"networks at their measured {s}, with bars as long as its spread. Right: the same, enlarged."
     )
     if margin:
-        caption += f" Dashed: where the upper bound (prediction + {percent(margin)} %) meets the budget; the search stays left of it."
+        caption += (
+            f" Dashed: where the upper bound (prediction + {percent(margin)} %) meets the budget; the search stays left of it."
+        )
     return "Pareto front", [Block("picture", caption, name="front", svg=svg)]
 
 
@@ -229,16 +251,19 @@ def _agreement(e: Evidence) -> Section:
     errors = {label: [(r["role"], _error(r, name)) for r in e.rows if r[name] is not None] for name, label in names.items()}
     svg = figures.agreement(_points(e, e.rows), errors, s)
     caption = (
-        f"Left: predicted against measured {s} of all {len(e.rows)} verified networks; bars reach from the measured {s} to its spread. "
-        "Right: signed error of every estimate on the same networks, one dot per network (moved apart vertically). Band: within 5 %."
+        f"Left: predicted against measured {s} of all {len(e.rows)} verified networks, with bars as long as the spread of the "
+        "measurement. Right: signed error of every estimate on the same networks, one marker per network (moved apart "
+        "vertically), marked as on the left. Shaded: within 5 %."
     )
     late = sum(row["measured_ms"] > row["upper_ms"] for row in e.rows)
     text = f"{late} of {len(e.rows)} verified networks were slower than their upper bound. {_comparison(e, first)}"
     note = (
-        f"Accuracy of every estimate of {s}, on {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}; positive bias is too slow a "
-        "prediction. Calibrated estimates were fitted on the same other networks; plain sums add table rows as they are."
+        f"Accuracy of every estimate of {s}, on {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}. A positive "
+        "bias predicts too slow. Calibrated estimates were fitted on the same other networks; plain sums add rows as they are."
     )
-    table = Block("table", note, ("estimate", *ACCURACY), [accuracy_row(label, accuracy[name]) for name, label in names.items()])
+    table = Block(
+        "table", note, ("estimate", *ACCURACY), [accuracy_row(label, accuracy[name]) for name, label in names.items()]
+    )
     return "Predicted against measured", [Block("picture", caption, name="agreement", svg=svg), Block("text", text), table]
 
 
@@ -246,67 +271,46 @@ def _comparison(e: Evidence, first: str) -> str:
     """Whether calibrated FLOPs, the simplest rival, does as well on this set; says so either way."""
     accuracy = e.verification["accuracy"]
     if "flops_ms" not in accuracy:
-        return "No calibrated FLOPs stand beside it."
+        return "Calibrated FLOPs are not stored beside the prediction."
     ours, rival = accuracy["predicted_ms"]["mean_abs_error"], accuracy["flops_ms"]["mean_abs_error"]
     noise = median(e.rows, SPREADS[e.statistic])
     numbers = f"mean error {percent(rival)} % against {percent(ours)} % of the {first}"
     on = f"On these {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}"
     verdict = "are as good or better" if rival <= ours else "are less accurate"
-    small = noise is not None and abs(ours - rival) < noise
-    hint = f" The difference is below the measurements' own spread (median {percent(noise)} %): this set does not tell them apart." if small else ""
+    hint = ""
+    if noise is not None and abs(ours - rival) < noise:
+        spread = f"the measurements' own spread (median {percent(noise)} %)"
+        hint = f" The difference is below {spread}: this set does not tell them apart."
     return f"{on} calibrated FLOPs {verdict}: {numbers}.{hint}"
 
 
 def _table_of_ops(e: Evidence) -> Section:
     rows = e.lut_rows()
-    maps = _maps(rows, "attention_block", "heads") + _maps(rows, "ffn_block", "hidden")
+    maps = figures.maps_of(rows, "attention_block", "heads") + figures.maps_of(rows, "ffn_block", "hidden")
     drawn = {spec for spec in rows if spec.op in ("attention_block", "ffn_block")} if len(maps) <= MAX_MAPS else set()
     spreads = [row for row in rows.values() if row is not None]
-    noise = f"median spread {percent(median(spreads, 'min_spread'))} %" if spreads else "no row measured"
+    noise = f"median spread {percent(median(spreads, 'min_spread'))} %" if spreads else "no spread"
     blocks = []
     if maps:
+        left_out = f" The first {MAX_MAPS} of {len(maps)} maps." if len(maps) > MAX_MAPS else ""
         caption = (
-            f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows. * noisy row. A cell "
-            f"the table lacks says so{f'; the first {MAX_MAPS} of {len(maps)} maps' if len(maps) > MAX_MAPS else ''}."
+            f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows, * "
+            f"marks a noisy one (noise table below). A cell the table lacks says so.{left_out}"
         )
         blocks.append(Block("picture", caption, name="table", svg=figures.heat_maps(maps[:MAX_MAPS])))
     others = [(spec, row) for spec, row in rows.items() if spec not in drawn]
     cells = [
-        (spec.key, *((_measured(row, "min"), _measured(row, "p50"), row["status"]) if row else ("–", "–", "not measured")))
+        (
+            spec.key,
+            *((_measured(row, "min"), _measured(row, "p50"), row["status"]) if row else (MISSING, MISSING, "not measured")),
+        )
         for spec, row in others[:MAX_OTHER_ROWS]
     ]
     more = f" The first {MAX_OTHER_ROWS} of {len(others)}." if len(others) > MAX_OTHER_ROWS else ""
     if cells:
-        caption = f"The space's other table rows.{more} {SPREAD_NOTE}"
+        caption = f"The space's other table rows, each run alone.{more} ± is the spread, as above."
         blocks.append(Block("table", caption, ("op", "min ± spread [ms]", "p50 ± spread [ms]", "status"), cells))
     return "Lookup table", blocks
-
-
-def _maps(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: str) -> list[HeatMap]:
-    """One map per combination of the dimensions that width and `across` do not settle."""
-    specs = [spec for spec in rows if spec.op == op]
-    widths = sorted({spec["dim"] for spec in specs})
-    ratio = across == "hidden" and len(widths) > 1
-
-    def cell(spec: OpSpec) -> tuple[float, float]:
-        return (round(spec["hidden"] / spec["dim"], 4) if ratio else spec[across]), spec["dim"]
-
-    values: dict[str, dict[tuple[float, float], set[Any]]] = {}
-    for spec in specs:
-        for name, value in spec.dims:
-            values.setdefault(name, {}).setdefault(cell(spec), set()).add(value)
-    free = [name for name, at in values.items() if name not in ("dim", across) and any(len(found) > 1 for found in at.values())]
-    fixed = [name for name, at in values.items() if name == "tokens" and name not in free]
-    groups: dict[tuple[Any, ...], list[OpSpec]] = {}
-    for spec in specs:
-        groups.setdefault(tuple(spec[name] for name in free), []).append(spec)
-    xs = sorted({cell(spec)[0] for spec in specs})
-    found = []
-    for members in groups.values():
-        title = ", ".join([op.replace("_", " "), *(f"{name} {members[0][name]}" for name in (*fixed, *free))])
-        cells = {cell(spec): (row["latency_min_ms"], row["status"] != "ok") for spec in members if (row := rows[spec]) is not None}
-        found.append(HeatMap(title, "hidden / width" if ratio else across, "width", xs, widths, cells))
-    return found
 
 
 def _numbered(sections: Sequence[Section]) -> list[Section]:
@@ -349,10 +353,9 @@ def _markdown_block(block: Block) -> str:
         return "\n".join([f"**{_plain(block.text)}**", "", *(f"- {_plain(row[0])}" for row in block.rows)])
     if block.kind == "text":
         return _plain(block.text)
+    columns, rows, numbers = block.columns, block.rows, block.numbers
     if block.kind == "cards":
-        columns, rows, numbers = [row[0] for row in block.rows], list(zip(*block.rows, strict=True))[1:], 0
-    else:
-        columns, rows, numbers = list(block.columns), list(block.rows), block.numbers
+        columns, rows, numbers = [row[0] for row in block.rows], [[row[i] for row in block.rows] for i in (1, 2)], 0
     lines = [columns, [" ---: " if i >= numbers else " --- " for i in range(len(columns))], *rows]
     table = "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines)
     return f"{table}\n\n{caption}" if block.kind == "table" else table

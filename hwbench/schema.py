@@ -169,22 +169,26 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
 
     try:
         data = pq.read_table(path)
-        footer = json.loads((data.schema.metadata or {})[FOOTER_KEY])
+        stored = (data.schema.metadata or {}).get(FOOTER_KEY)
+        if stored is None:
+            raise DataError(f"{path} is Parquet but not written by hwbench (no footer); make it with hwbench.")
+        footer = json.loads(stored)
+        name, version, written, found = footer["schema"], footer["version"], footer["checksum"], _checksum(data)
     except FileNotFoundError:
         raise DataError(f"There is no {table.name} table at {path}.") from None
-    except KeyError:
-        raise DataError(f"{path} is Parquet but not written by hwbench (no footer); make it with hwbench.") from None
-    except (OSError, pa.ArrowException, json.JSONDecodeError) as error:
-        detail = str(error).splitlines()[0]
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path} is damaged ({detail}); delete it and run the command that makes it again.") from None
-    if footer.get("schema") != table.name:
-        raise DataError(f"{path} holds a '{footer.get('schema')}' table, a '{table.name}' table was asked for.")
-    if footer["version"] > table.version:
-        raise DataError(f"{path} has version {footer['version']}, this hwbench knows {table.version}: update hwbench.")
-    if footer["checksum"] != _checksum(data):
+    if name != table.name:
+        raise DataError(f"{path} holds a '{name}' table, a '{table.name}' table was asked for.")
+    if version > table.version:
+        raise DataError(f"{path} has version {version}, this hwbench knows {table.version}: update hwbench.")
+    if written != found:
         raise DataError(f"{path} was edited after hwbench wrote it (checksum differs); restore it or make it again.")
-    for version in range(footer["version"], table.version):
-        data = MIGRATIONS[table.name, version](data)
+    for step in range(version, table.version):
+        if (table.name, step) not in MIGRATIONS:
+            raise DataError(f"{path} has version {version}, which this hwbench cannot read; make it again.")
+        data = MIGRATIONS[table.name, step](data)
     if data.schema.names != [c.name for c in table.columns]:
         raise DataError(f"{path} lacks columns of {table.name} version {table.version}; make it again.")
     return data, footer

@@ -65,9 +65,7 @@ def quickstart(
     with progress("4/6 searching") as tick:
         found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)
     best = found["search"]["finalists"][0]
-    say(
-        f"4/6 search: best of {found['search']['evaluated']} within {budget_ms:g} ms (the space's median): {best['latency_ms']:.2f} ms"
-    )
+    say(f"4/6 search: best of {found['search']['evaluated']} within the median {budget_ms:g} ms: {best['latency_ms']:.2f} ms")
     with progress("5/6 measuring the finalists") as tick:
         checked = verify(folder, workspace=place.root, seed=seed, tick=tick)
     winner = checked["winner"]

@@ -75,6 +75,7 @@ def verify(
         "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
         "accuracy_on": "random networks" if random else "finalists",
         "noise": noise(rows),
+        "seed": seed,
         "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     schema.write(folder / "verification.parquet", schema.VERIFICATION, rows, {"statistic": about["statistic"]})

@@ -61,7 +61,7 @@ def python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(code: str, *arguments: object, package: Path = PACKAGE, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(package.parent), "TMPDIR": str(tmp_path)}
         command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=timeout, check=False)
 
     return run
 

@@ -9,6 +9,17 @@ from typing import Any
 
 import typer
 
+MAIN_COLUMNS = {
+    "network": "network",
+    "predicted_ms": "predicted ms",
+    "upper_ms": "upper ms",
+    "measured_min_ms": "min ms",
+    "measured_p50_ms": "p50 ms",
+    "error_percent": "error %",
+    "kept": "kept",
+}
+"""A report's main table, as wide as a terminal."""
+
 
 def emit_json(document: Any) -> None:
     """One JSON document on one line."""

@@ -19,6 +19,6 @@ def run(workspace: options.Workspace = options.HERE, seed: options.Seed = 0, jso
     if json:
         console.emit_json(done)
         return
-    console.table("Measured", done["table"])
+    console.table("Measured", done["table"], console.MAIN_COLUMNS)
     typer.echo(done["answer"])
     typer.echo(f"report: {done['html']}")

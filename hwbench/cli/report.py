@@ -24,5 +24,5 @@ def run(
     if json:
         console.emit_json(done)
         return
-    console.table("Measured", done["table"])
+    console.table("Measured", done["table"], console.MAIN_COLUMNS)
     typer.echo(f"{done['markdown']}\n{done['html']}")

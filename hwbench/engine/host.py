@@ -202,6 +202,11 @@ def _groups(items: Sequence[Item], limit: int) -> list[list[Item]]:
     return groups
 
 
+def _order(items: Sequence[Item], drawn_from: str) -> list[Item]:
+    """Random, but the same whichever of the items are left to do."""
+    return sorted(items, key=lambda item: random.Random(f"{drawn_from}/{item.key}").random())
+
+
 def _run_group(
     group: Sequence[Item], process: int, policy: Policy, runtime: str, progress: Progress
 ) -> Iterator[tuple[Sample, Mapping[str, Any]]]:
@@ -229,9 +234,7 @@ def _run_group(
                     yield Sample(item.key, process, -1, worker.token, "refused", reason=answer["reason"]), worker.environment
             pending = [i for i in pending if i.key in loaded]
             for number in range(policy.rounds):
-                order = sorted(pending, key=lambda i: i.key)
-                random.Random(f"{policy.seed}/{process}/{number}").shuffle(order)
-                for item in order:
+                for item in _order(pending, f"{policy.seed}/{process}/{number}"):
                     if item.key in progress.failed or (process, number) in progress.done.get(item.key, set()):
                         continue
                     current = item

@@ -27,7 +27,7 @@ class Policy:
     sample_ms: float = 1.0
     """Least time of one sample: shorter runs are looped inside it, so that the timer costs nothing."""
     warmup_ms: float = 60.0
-    """Least warm-up of an item in every process; at least two runs."""
+    """Least warm-up of an item in every process; at least one run beside the first."""
     timeout_s: float = 120.0
     """A worker silent for longer is taken for hung."""
     seed: int = 0

@@ -1,0 +1,349 @@
+"""Tables: the fold against hand-computed samples, look-ups that never guess, and files that are not what they claim."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hwbench
+from hwbench import device, schema
+from hwbench import lut as luts
+from hwbench.engine.host import Sample
+from hwbench.environment import Environment, collect
+from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
+from hwbench.journal import Journal
+from hwbench.lut import Lut, fold, fold_networks, read_networks
+from hwbench.network import OpSpec, Setting
+from hwbench.workspace import Workspace
+
+GELU, RELU, ADD = (OpSpec.of(op, tokens=3, dim=4) for op in ("gelu", "relu", "add"))
+HERE = Environment({"machine": "x86_64", "cpu_model": "A 1", "isa": ["avx", "avx2"], "cores": 2, "runtime": "onnxruntime"})
+ELSEWHERE = Environment({**HERE.values, "cpu_model": "B 2", "cores": 4})
+MS = 1e6
+# Three processes: minima 2.0, 2.02, 2.1 ms; medians 3.0, 2.55, 3.55 ms.
+BY_HAND = {"w0": [2.0, 3.0, 4.0], "w2": [2.02, 2.5, 2.6, 9.0], "w1": [2.1, 5.0]}
+
+
+def write(folder, *samples: tuple[Sample, Setting, Environment]) -> Journal:
+    journal = Journal(folder / "onnxruntime.samples.jsonl")
+    with journal.writer() as writer:
+        for sample in samples:
+            writer.append(*sample)
+    return journal
+
+
+def taken(spec: OpSpec, by_worker: dict[str, list[float]] = BY_HAND, setting=Setting(), environment=HERE):
+    """One sample per round, as the engine would hand them on."""
+    return [
+        (Sample(spec.key, process, number, worker, "ok", (ms * MS,), 1, 1.0, 1.0), setting, environment)
+        for process, (worker, values) in enumerate(by_worker.items())
+        for number, ms in enumerate(values)
+    ]
+
+
+def failed(spec: OpSpec, status: str, reason: str):
+    return [(Sample(spec.key, 0, -1, "w0", status, reason=reason), Setting(), HERE)]
+
+
+def table(folder, *samples, environment=HERE, precision=0.06) -> Lut:
+    folder.mkdir(exist_ok=True)
+    return fold(write(folder, *samples), folder / "onnxruntime.parquet", environment, precision)
+
+
+def one_line(error: pytest.ExceptionInfo) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# The fold
+
+
+def test_the_fold_by_hand(tmp_path):
+    row = table(tmp_path, *taken(GELU)).rows[GELU.key, Setting().key]
+    assert row["latency_min_ms"] == 2.0
+    assert row["latency_median_ms"] == pytest.approx(3.0, rel=1e-12)
+    assert row["min_spread"] == pytest.approx((2.1 - 2.0) / 2.0, rel=1e-12)
+    assert row["median_spread"] == pytest.approx((3.55 - 2.55) / 3.0, rel=1e-12)
+    assert (row["processes"], row["samples"], row["status"], row["reason"]) == (3, 9, "ok", None)
+    assert (row["op"], row["dtype"], row["batch"], row["threads"]) == ("gelu", "fp32", 1, 1)
+    assert row["parameters"] == 0
+    assert row["bytes_moved"] == 2 * 3 * 4 * 4  # read and written once
+
+
+def test_a_row_that_does_not_repeat_says_so(tmp_path):
+    row = table(tmp_path, *taken(GELU), precision=0.04).rows[GELU.key, Setting().key]
+    assert (row["status"], row["reason"]) == ("noisy", "minima of three processes spread by 5.0%, asked 4.0%")
+    two = table(tmp_path / "two", *taken(GELU, {"w0": [2.0], "w1": [2.0]})).rows[GELU.key, Setting().key]
+    assert (two["status"], two["min_spread"], two["latency_min_ms"]) == ("noisy", None, 2.0)
+
+
+def test_a_failure_is_a_status_and_never_a_number(tmp_path):
+    found = table(
+        tmp_path,
+        *failed(GELU, "crashed", "worker ended by signal 9"),
+        *failed(RELU, "crashed", "worker ended by signal 11"),
+        *failed(RELU, "refused", "no kernel"),
+        *failed(ADD, "hung", "no answer within 120 s"),
+        *taken(ADD),
+    )
+    gelu, relu, add = (found.rows[spec.key, Setting().key] for spec in (GELU, RELU, ADD))
+    empty = dict.fromkeys(("latency_min_ms", "latency_median_ms", "min_spread", "median_spread"))
+    assert {name: gelu[name] for name in empty} == empty
+    assert (gelu["status"], gelu["reason"], gelu["samples"], gelu["processes"]) == ("crashed", "worker ended by signal 9", 0, 0)
+    assert (relu["status"], relu["reason"]) == ("refused", "no kernel")  # the last word
+    assert (add["status"], add["latency_min_ms"]) == ("ok", 2.0)  # it worked the second time
+    assert found.missing([GELU, RELU, ADD], Setting()) == [GELU.key, RELU.key]
+
+
+def test_settings_stay_apart_and_other_machines_stay_out(tmp_path):
+    two_threads = Setting(threads=2)
+    found = table(
+        tmp_path,
+        *taken(GELU),
+        *taken(GELU, {"w": [1.0]}, two_threads),
+        *taken(GELU, {"x": [0.5]}, environment=ELSEWHERE),
+        *taken(RELU, environment=ELSEWHERE),
+    )
+    assert {identity: row["latency_min_ms"] for identity, row in found.rows.items()} == {
+        (GELU.key, Setting().key): 2.0,
+        (GELU.key, two_threads.key): 1.0,
+    }
+    assert found.environment == HERE
+
+
+def test_a_fold_can_be_repeated_and_read_back(tmp_path):
+    samples = [*taken(RELU), *taken(GELU), *failed(ADD, "refused", "no")]
+    first = table(tmp_path, *samples)
+    before = first.path.read_bytes()
+    again = fold(Journal(tmp_path / "onnxruntime.samples.jsonl"), first.path, HERE, 0.06)
+    assert again == first == Lut.read(first.path)
+    assert first.path.read_bytes() == before
+    shuffled = table(tmp_path / "other", *samples[::-1])
+    assert (tmp_path / "other" / "onnxruntime.parquet").read_bytes() == before  # rows are sorted: a diff means something
+    assert [key for key, _ in shuffled.rows] == sorted(key for key, _ in shuffled.rows)
+
+
+def test_samples_of_networks_killed_before_their_fold_are_kept(tmp_path):
+    drawn = hwbench.sample("autoformer-tiny", 2, seed=3)
+    rounds = [(Sample(key, 0, 0, "w", "ok", (30.0 * MS,), 1), Setting(), HERE) for key in drawn.keys]
+    path = tmp_path / "onnxruntime.networks.parquet"
+    fold_networks(write(tmp_path, *rounds), path, HERE, 0.01, {drawn.keys[1]: drawn.values[1]})
+    rows, environment = read_networks(path)
+    assert {row["key"]: json.loads(row["architecture"]) for row in rows} == dict(zip(drawn.keys, drawn.values, strict=True))
+    assert {row["space"] for row in rows} == {"autoformer-tiny"}
+    assert environment == HERE
+
+
+# Looking up
+
+
+def test_latencies_are_looked_up_by_key_setting_and_statistic(tmp_path):
+    found = table(tmp_path, *taken(GELU), *taken(RELU, {"a": [1.0, 1.5, 4.0]}))
+    assert found.latency_ms([RELU, GELU, RELU], Setting(), "min").tolist() == [1.0, 2.0, 1.0]
+    assert found.latency_ms([RELU, GELU], Setting(), "p50") == pytest.approx([1.5, 3.0], rel=1e-12)
+    assert found.latency_ms([], Setting(), "min").tolist() == []
+
+
+def test_missing_ops_are_all_listed_with_the_command(tmp_path):
+    found = table(tmp_path, *taken(GELU))
+    wide = [OpSpec.of("relu", tokens=3, dim=dim) for dim in range(4, 10)]
+    with pytest.raises(MissingOps) as error:
+        found.latency_ms([GELU, *wide, *wide], Setting(), "min")
+    assert error.value.keys == tuple(spec.key for spec in wide)
+    text = one_line(error)
+    assert "6 ops have no latency at fp32-b1-t1-back-to-back" in text
+    assert all(spec.key in text for spec in wide[:4])
+    assert "and 2 more" in text
+    assert "Run: hwbench profile --space SPACE --batch 1 --threads 1 --dtype fp32" in text
+    with pytest.raises(MissingOps, match="--batch 8 --threads 2"):
+        found.latency_ms([GELU], Setting(batch=8, threads=2), "min")
+
+
+def test_coverage_counts_every_occurrence(tmp_path):
+    found = table(tmp_path, *taken(GELU), *failed(ADD, "refused", "no"))
+    assert found.coverage([GELU, GELU, GELU, RELU], Setting()) == 0.75
+    assert found.coverage([GELU], Setting(batch=2)) == 0.0
+    assert found.coverage([ADD], Setting()) == 0.0  # a row without a latency answers for nothing
+
+
+def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path):
+    with pytest.raises(UsageError) as error:
+        luts.find_lut(Workspace.at(tmp_path), "pi4", "onnxruntime")
+    assert f"There is no table of onnxruntime on pi4 in {tmp_path}. Run: hwbench profile" in one_line(error)
+
+
+# Mixing
+
+
+def test_merging_keeps_what_more_processes_measured(tmp_path):
+    three, two = {"a": [2.0], "b": [2.0], "c": [2.0]}, {"a": [1.0], "b": [1.0]}
+    mine = table(tmp_path / "mine", *taken(GELU, three), *taken(RELU, two))
+    other = table(tmp_path / "other", *taken(GELU, two), *taken(RELU, three), *taken(ADD, two))
+    merged = mine.merge(other)
+    assert merged.latency_ms([GELU, RELU, ADD], Setting(), "min").tolist() == [2.0, 2.0, 1.0]
+    same = table(tmp_path / "same", *taken(GELU, {"a": [9.0], "b": [9.0], "c": [9.0]}))
+    assert mine.merge(same).latency_ms([GELU], Setting(), "min").tolist() == [2.0]  # a tie stays
+    merged.write(tmp_path / "merged.parquet")
+    assert Lut.read(tmp_path / "merged.parquet").rows == merged.rows
+    assert mine.rows[RELU.key, Setting().key]["processes"] == 2  # neither table was changed
+
+
+def test_merging_unlike_environments_is_refused_naming_both(tmp_path):
+    mine = table(tmp_path / "mine", *taken(GELU))
+    other = table(tmp_path / "other", *taken(RELU, environment=ELSEWHERE), environment=ELSEWHERE)
+    with pytest.raises(EnvironmentMismatch) as error:
+        mine.merge(other)
+    text = one_line(error)
+    assert "cpu_model is 'A 1' in the first, 'B 2' in the second (1 more differ)" in text
+    assert str(mine.path) in text
+    assert str(other.path) in text
+    older = replace(mine, environment=Environment({**HERE.values, "isa": ["avx"]}))
+    with pytest.raises(EnvironmentMismatch, match=r"isa is 'avx avx2' in the first, 'avx' in the second\. "):
+        mine.merge(older)
+    new_kernel = replace(mine, environment=Environment({**HERE.values, "kernel": "7"}))
+    assert mine.merge(new_kernel).rows == mine.rows
+
+
+@pytest.fixture
+def copy(tiny_workspace, tmp_path):
+    """The measured workspace, free to be damaged."""
+    return shutil.copytree(tiny_workspace, tmp_path / "workspace")
+
+
+def lut_of(root):
+    return root / "luts" / device.local_name() / "onnxruntime.parquet"
+
+
+def test_a_table_of_this_machine_is_taken_for_local(copy):
+    assert len(Lut.read(lut_of(copy), local=True).rows) == 18
+
+
+@pytest.mark.parametrize(("key", "value"), [("cpu_model", "Fast 9000"), ("runtime_version", "0.1"), ("isa", ["sse2"])])
+def test_a_table_of_another_machine_is_refused_for_local(copy, key, value, fast_policy):
+    path = lut_of(copy)
+    mine = Lut.read(path)
+    here = collect("onnxruntime", str(mine.environment.values["runtime_version"])).values
+    replace(mine, environment=Environment({**mine.environment.values, key: value})).write(path)
+    shown, local = ("sse2", " ".join(here["isa"])) if key == "isa" else (value, here[key])
+    for ask in (
+        lambda: Lut.read(path, local=True),
+        lambda: hwbench.fit("autoformer-tiny", workspace=copy, policy=fast_policy),
+    ):
+        with pytest.raises(EnvironmentMismatch) as error:
+            ask()
+        assert f"{path} was measured on another machine or runtime: {key} is '{shown}' there, '{local}' here" in one_line(error)
+    assert len(Lut.read(path).rows) == 18  # asked for by its own name it still answers
+
+
+# Files that are not what they claim
+
+
+def test_a_truncated_table_is_refused_wherever_it_was_cut(copy):
+    path = lut_of(copy)
+    whole = path.read_bytes()
+    for cut in [
+        0,
+        1,
+        4,
+        100,
+        *np.linspace(200, len(whole) - 9, 40).astype(int),
+        len(whole) - 8,
+        len(whole) - 4,
+        len(whole) - 1,
+    ]:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(DataError) as error:
+            Lut.read(path)
+        assert one_line(error).startswith(f"{path} is damaged (")
+    path.unlink()
+    with pytest.raises(DataError, match="There is no lut table at"):
+        Lut.read(path)
+
+
+def rewrite(path, change) -> None:
+    """The file as a tool that keeps the footer would leave it."""
+    data = pq.read_table(path)
+    pq.write_table(change(data), path)
+
+
+def test_an_edited_table_is_refused(copy):
+    def faster(data: pa.Table) -> pa.Table:
+        values = data.column("latency_min_ms").to_pylist()
+        values[3] *= 0.999
+        column = data.schema.get_field_index("latency_min_ms")
+        return data.set_column(column, data.schema.field(column), pa.array(values))
+
+    path = lut_of(copy)
+    rewrite(path, lambda data: data)
+    assert len(Lut.read(path).rows) == 18  # the footer is all a faithful copy needs
+    for change in (faster, lambda data: data.slice(1), lambda data: data.drop_columns(["reason"])):
+        kept = path.read_bytes()
+        rewrite(path, change)
+        with pytest.raises(DataError, match=r"was edited after hwbench wrote it \(checksum differs\)") as error:
+            Lut.read(path)
+        one_line(error)
+        path.write_bytes(kept)
+
+
+def test_a_flipped_bit_is_never_read_as_data(copy):
+    path = lut_of(copy)
+    whole, rows = path.read_bytes(), Lut.read(path).rows
+    for at in np.random.default_rng(0).integers(0, len(whole), 150):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with suppress(DataError):
+            assert Lut.read(path).rows == rows  # statistics and padding do not count
+
+
+def test_an_edited_footer_is_refused(copy):
+    """Another machine's table does not become this machine's by changing what it says of itself."""
+
+    def edited(data: pa.Table) -> pa.Table:
+        footer = json.loads(data.schema.metadata[schema.FOOTER_KEY])
+        footer["environment"]["cpu_model"] = "Fast 9000"
+        return data.replace_schema_metadata({schema.FOOTER_KEY: json.dumps(footer)})
+
+    rewrite(lut_of(copy), edited)
+    with pytest.raises(DataError, match=r"was edited after hwbench wrote it \(environment differs\)"):
+        Lut.read(lut_of(copy))
+
+
+def test_foreign_tables_are_refused(copy, tmp_path):
+    path = lut_of(copy)
+    pq.write_table(pa.table({"key": ["gelu"], "latency_min_ms": [1.0]}), tmp_path / "foreign.parquet")
+    with pytest.raises(DataError, match=r"is Parquet but not written by hwbench \(no footer\)"):
+        Lut.read(tmp_path / "foreign.parquet")
+    with pytest.raises(DataError, match="holds a 'lut' table, a 'trials' table was asked for"):
+        schema.read(path, schema.TRIALS)
+    (tmp_path / "text.parquet").write_text("key,latency\n")
+    with pytest.raises(DataError, match="is damaged"):
+        Lut.read(tmp_path / "text.parquet")
+
+
+def test_a_newer_table_says_update_hwbench(copy):
+    def newer(data: pa.Table) -> pa.Table:
+        footer = json.loads(data.schema.metadata[schema.FOOTER_KEY])
+        footer["version"] += 1
+        return data.replace_schema_metadata({schema.FOOTER_KEY: json.dumps(footer)})
+
+    path = lut_of(copy)
+    rewrite(path, newer)
+    with pytest.raises(DataError) as error:
+        Lut.read(path)
+    assert one_line(error) == f"{path} has version 2, this hwbench knows 1: update hwbench."
+
+
+def test_the_footer_says_where_the_numbers_come_from(tiny_workspace):
+    _, footer = schema.read(lut_of(tiny_workspace), schema.LUT)
+    environment = Environment(footer["environment"])
+    assert footer["environment_hash"] == environment.hash
+    assert footer["hwbench_version"] == hwbench.__version__
+    assert environment.values["runtime"] == "onnxruntime"
+    stored = json.loads((lut_of(tiny_workspace).parent / "environments.json").read_text())
+    assert stored[environment.hash] == dict(environment.values)
