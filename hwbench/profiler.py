@@ -36,8 +36,8 @@ from hwbench.workspace import Workspace, writing
 Tick = Callable[[int, int], None]
 """Progress: (rounds taken, rounds planned)."""
 LEVELS = ("blocks", "primitives", "all")
-NETWORK_POLICY = Policy(rounds=4, round_ms=60.0, warmup_ms=1.0)
-"""Whole networks run long enough for one sample to be a measurement; spread over more rounds instead."""
+NETWORK_POLICY = Policy(rounds=6, round_ms=100.0, warmup_ms=1.0, max_processes=5)
+"""Whole networks are one long sample each: more rounds, so that some of them fall into quiet moments."""
 
 
 def no_tick(taken: int, planned: int) -> None:

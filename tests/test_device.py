@@ -1,4 +1,4 @@
-"""Devices: what `detect` writes reads back, every fault of a device file is named, unknown ones are answered with the nearest."""
+"""Devices: what `detect` writes reads back, every fault of a device file is named, unknown ones get the nearest."""
 
 from __future__ import annotations
 

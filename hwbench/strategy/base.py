@@ -43,9 +43,10 @@ class Seen:
         return population[:, keep]
 
 
-def sample_new(space: Space, n: int, rng: np.random.Generator, seen: Seen, tries: int = 20) -> Population:
-    """Up to n random architectures not seen before."""
+def sample_new(space: Space, n: int, rng: np.random.Generator, seen: Seen) -> Population:
+    """Up to n random architectures not seen before; gives up after some 2,000 draws without enough new ones."""
     found = [seen.new(spaces.sample(space, n, rng))]
+    tries = 20 + 2000 // n
     while sum(f.shape[1] for f in found) < n and tries:
         found.append(seen.new(spaces.sample(space, n - sum(f.shape[1] for f in found), rng)))
         tries -= 1

@@ -1,0 +1,157 @@
+"""Compiled costs equal the plain sum over the lowered network, and the minimum is the minimum, for every registered space."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from hwbench import cost as costs
+from hwbench import registry
+from hwbench.cost import CHUNK, CompiledSum, summed_cost
+from hwbench.errors import UsageError
+from hwbench.network import OpSpec, Tensor, Workload
+from hwbench.space.base import Gene, Lowering, Space, canonical, distinct_specs, lower, per_layer, sample, size
+
+CONSTANT = 0.75
+every_space = pytest.mark.parametrize("name", [*registry.names("space"), "mixer"])
+
+
+@pytest.fixture
+def space(name, mixer) -> Space:
+    return mixer if name == "mixer" else registry.get("space", name)
+
+
+def random_values(space: Space, seed: int = 0) -> dict[OpSpec, float]:
+    """Any value per op, negative ones too: neither compiling nor minimising may rest on their order."""
+    specs = distinct_specs(space)
+    return dict(zip(specs, np.random.default_rng(seed).normal(0.2, 1.0, len(specs)), strict=True))
+
+
+def compiled(space: Space, values: dict[OpSpec, float]) -> CompiledSum:
+    def op_value(specs: Sequence[OpSpec]) -> np.ndarray:
+        return np.array([values[spec] for spec in specs])
+
+    return CompiledSum(space, op_value, CONSTANT)
+
+
+def by_lowering(space: Space, values: dict[OpSpec, float], column: np.ndarray) -> float:
+    return CONSTANT + sum(n * values[spec] for spec, n in lower(space, column).counts().items())
+
+
+def everything(space: Space) -> np.ndarray:
+    columns = itertools.product(*(range(len(g.choices)) for g in space.genes))
+    return np.unique(canonical(space, np.array(list(columns), np.uint8).T), axis=1)
+
+
+@every_space
+def test_compiled_equals_lowered_on_1000_samples(space):
+    values = random_values(space)
+    population = sample(space, 1000, np.random.default_rng(1))
+    found = compiled(space, values)(population)
+    assert found == pytest.approx([by_lowering(space, values, column) for column in population.T], rel=1e-12, abs=1e-12)
+
+
+@every_space
+def test_the_minimum_is_below_100000_samples_and_reached(space):
+    for seed in range(3):
+        values = random_values(space, seed)
+        cost = compiled(space, values)
+        least, column = cost.minimum()
+        assert least == pytest.approx(by_lowering(space, values, column), rel=1e-12, abs=1e-12)
+        assert least <= cost(sample(space, 100_000, np.random.default_rng(seed))).min() + 1e-12
+        assert (column == canonical(space, column[:, None])[:, 0]).all()
+
+
+def test_the_minimum_equals_brute_force(mixer):
+    population = everything(mixer)
+    assert population.shape[1] == size(mixer) == 2 * (3 + 9 + 27) * 2
+    for seed in range(20):
+        values = random_values(mixer, seed)
+        least, column = compiled(mixer, values).minimum()
+        every = [by_lowering(mixer, values, c) for c in population.T]
+        assert least == pytest.approx(min(every), rel=1e-12, abs=1e-12)
+        assert (population[:, int(np.argmin(every))] == column).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
+def test_chunks_join_without_a_seam(mixer, n):
+    cost = compiled(mixer, random_values(mixer))
+    population = sample(mixer, 50, np.random.default_rng(0))
+    many = population[:, np.arange(n) % 50]
+    expected = cost(population)[np.arange(n) % 50]
+    assert cost(many).shape == (n,)
+    assert (cost(many) == expected).all()
+    assert (cost(np.asfortranarray(many)) == expected).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros((6, 3), np.int64), np.zeros((6, 3), np.int8), np.zeros((6, 3), float), np.zeros((5, 3), np.uint8)],
+)
+def test_what_is_no_population_is_refused(mixer, wrong):
+    with pytest.raises(UsageError, match=r"A population of mixer is uint8\[6, n\]"):
+        compiled(mixer, random_values(mixer))(wrong)
+
+
+def test_a_population_is_not_changed_by_being_scored(mixer):
+    population = sample(mixer, 20, np.random.default_rng(0))
+    before = population.copy()
+    compiled(mixer, random_values(mixer))(population)
+    assert (population == before).all()
+
+
+class Wide:
+    """Many choices per gene: indices that do not fit a byte, and tables too large to be merged."""
+
+    name = "wide"
+    genes = (Gene("a", tuple(range(1, 102))), Gene("b", tuple(range(1, 51))), *per_layer("c", tuple(range(1, 9)), 3))
+
+    def lower(self, arch: Lowering) -> Workload:
+        arch.input(Tensor("x", (1, 4)))
+        x = arch.add("both", "linear", "x", tokens=1, **{"in": arch["a"]}, out=arch["b"])
+        x = arch.add("one", "linear", x, tokens=1, **{"in": 3}, out=arch["a"])
+        for i in range(3):
+            x = arch.add(f"c{i}", "linear", x, tokens=1, **{"in": arch["c", i]}, out=7 * arch["c", (i + 1) % 3])
+        return arch.workload(x)
+
+
+def test_indices_beyond_a_byte_and_cycles_of_genes(monkeypatch):
+    space = Wide()
+    values = random_values(space)
+    cost = compiled(space, values)
+    population = sample(space, 400, np.random.default_rng(0))
+    population[:, 0] = [len(g.choices) - 1 for g in space.genes]
+    expected = np.array([by_lowering(space, values, column) for column in population.T])
+    assert cost(population) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    least, column = cost.minimum()
+    tail = [by_lowering(space, values, [*column[:2], *c]) for c in itertools.product(range(8), repeat=3)]
+    head = [by_lowering(space, values, [a, b, *column[2:]]) for a in range(101) for b in range(50)]
+    assert least == pytest.approx(min(tail), rel=1e-12)
+    assert least == pytest.approx(min(head), rel=1e-12)
+    monkeypatch.setattr(costs, "MAX_ELIMINATION", 511)
+    with pytest.raises(UsageError, match="The minimum over wide is too entangled to compute exactly"):
+        cost.minimum()
+
+
+def test_merging_tables_changes_look_ups_and_nothing_else(mixer, monkeypatch):
+    population = sample(mixer, 200, np.random.default_rng(0))
+    merged = compiled(mixer, random_values(mixer))
+    monkeypatch.setattr(costs, "MERGED_ENTRIES", 0)
+    alone = compiled(mixer, random_values(mixer))
+    assert merged.lookups == 1
+    assert alone.lookups > 3
+    assert merged(population) == pytest.approx(alone(population), rel=1e-12)
+
+
+def test_the_upper_bound_is_the_value_with_its_margin(mixer):
+    values = random_values(mixer)
+    cost = summed_cost(mixer, "latency_ms@x/y", "ms", lambda specs: np.array([abs(values[s]) for s in specs]), 2.0, margin=0.1)
+    population = everything(mixer)
+    assert cost.upper(population) == pytest.approx(1.1 * cost.value(population), rel=1e-15)
+    least, column = cost.least()
+    assert least == pytest.approx(cost.upper(population).min(), rel=1e-12)
+    assert cost.upper(column[:, None])[0] == pytest.approx(least, rel=1e-12)
+    assert (cost.name, cost.unit) == ("latency_ms@x/y", "ms")
