@@ -152,8 +152,8 @@ def fit(
         "hwbench_version": __version__,
         "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "rebuild": f"hwbench fit {' '.join(f'--space {n}' for n in names)} --runtime {runtime} --batch {setting.batch} "
-        f"--threads {setting.threads} --dtype {setting.dtype} --predictor {predictor} --networks {networks} --holdout {holdout} "
-        f"--seed {seed}",
+        f"--threads {setting.threads} --dtype {setting.dtype} --predictor {predictor} --networks {networks} "
+        f"--holdout {holdout} --seed {seed}",
     }
     folder = place.path("predictors", device_name, f"{runtime}-{setting.key}")
     buffer = io.BytesIO()

@@ -36,6 +36,8 @@ from hwbench.workspace import read_json, write_json, writing
 BATCH = 100
 """Architectures scored at a time."""
 FINALISTS = 5
+LOGGED = {"genes", "accuracy", "latency_ms", "upper_ms"}
+"""What the log keeps of a batch."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +249,12 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
         with writing(path), path.open("rb+") as stream:
             stream.truncate(keep)
     try:
-        return [json.loads(line) for line in raw[:keep].splitlines()]
+        entries = [json.loads(line) for line in raw[:keep].splitlines()]
     except ValueError:
-        raise DataError(f"{path} is damaged; delete the search's folder and search again.") from None
+        entries = [None]
+    if any(not isinstance(entry, dict) or set(entry) != LOGGED for entry in entries):
+        raise DataError(f"{path} is damaged; delete the search's folder and search again.")
+    return entries
 
 
 def _result(

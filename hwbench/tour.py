@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hwbench import device as devices
 from hwbench import registry
 from hwbench.architecture import fingerprint
 from hwbench.estimator import fit
-from hwbench.profiler import Tick, no_tick, profile
+from hwbench.profiler import NETWORK_POLICY, Tick, no_tick, profile
 from hwbench.reporter import report
 from hwbench.searcher import search
 from hwbench.space import base as spaces
@@ -26,8 +27,12 @@ from hwbench.verifier import verify
 from hwbench.workspace import Workspace
 
 SPACE = "autoformer-tiny"
-NETWORKS = 12
+NETWORKS = 8
 """Networks measured to fit, and as many held out."""
+RANDOM = 6
+"""Random networks measured beside the finalists."""
+POLICY = replace(NETWORK_POLICY, rounds=4, max_processes=4)
+"""Shorter than the verbs' own: the tour should end in minutes; its noise is in the report."""
 
 
 def quickstart(
@@ -54,7 +59,7 @@ def quickstart(
         table = profile(SPACE, workspace=place.root, tick=tick)
     say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {len(table.noisy)} noisy")
     with progress("3/6 measuring networks to calibrate") as tick:
-        fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, tick=tick)
+        fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
     error = fitted.card["statistics"]["min"]["holdout"]
     say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
     space = registry.get("space", SPACE)
@@ -67,7 +72,7 @@ def quickstart(
     best = found["search"]["finalists"][0]
     say(f"4/6 search: best of {found['search']['evaluated']} within the median {budget_ms:g} ms: {best['latency_ms']:.2f} ms")
     with progress("5/6 measuring the finalists") as tick:
-        checked = verify(folder, workspace=place.root, seed=seed, tick=tick)
+        checked = verify(folder, RANDOM, seed, place.root, POLICY, tick)
     winner = checked["winner"]
     kept = "budget kept" if checked["kept"]["winner"] else "budget BROKEN"
     say(f"5/6 verified: winner measured at {winner['measured_ms']:.2f} ms, {kept}")

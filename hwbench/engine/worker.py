@@ -70,7 +70,7 @@ class Worker:
             fastest, spent, runs = min(fastest, took), spent + took, runs + 1
         self._sessions[item] = session
         self._fastest_ns[item] = max(fastest, 1)
-        self._inner[item] = math.ceil(policy["sample_ms"] * 1e6 / self._fastest_ns[item])
+        self._inner[item] = max(1, math.ceil(policy["sample_ms"] * 1e6 / self._fastest_ns[item]))
         return {
             "status": "ok",
             "load_ms": (loaded - start) / 1e6,

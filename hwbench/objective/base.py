@@ -46,4 +46,4 @@ def check_budget(budget: float) -> float:
 
 def relative_excess(cost: np.ndarray, budget: float) -> np.ndarray:
     """How far the budget is broken; 0 where it is kept."""
-    return np.maximum(cost / budget - 1.0, 0.0)
+    return np.asarray(np.maximum(cost - budget, 0.0) / budget)

@@ -79,6 +79,15 @@ def test_the_constraint_by_hand():
     assert score.order().tolist() == [3, 0, 2, 1]
 
 
+@given(budget=positive)
+def test_a_hard_budget_is_broken_by_the_smallest_excess(budget):
+    cost = np.array([np.nextafter(budget, 0), budget, np.nextafter(budget, np.inf)])
+    for name in NAMES:
+        objective = make(name, budget)
+        if objective.hard:
+            assert (objective.score(np.ones(3), cost).violation > 0).tolist() == [False, False, True]
+
+
 def test_the_mnasnet_reward_by_hand():
     accuracy, cost = np.array([8.0, 8.0, 8.0]), np.array([5.0, 10.0, 20.0])
     assert make("mnasnet-soft").score(accuracy, cost).fitness == pytest.approx([8 * 2**0.07, 8.0, 8 * 2**-0.07])

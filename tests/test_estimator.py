@@ -1,0 +1,306 @@
+"""Predictors: the sum by hand, coefficients recovered exactly, and stored ones refused when they are not what they claim."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import hwbench
+from hwbench import device, estimator, registry
+from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench.lut import Lut, read_networks
+from hwbench.network import Setting
+from hwbench.predictor import base as predictors
+from hwbench.predictor.lut_sum import CANDIDATES, leave_one_out, terms_of
+from hwbench.space.base import distinct_specs, lower, sample
+
+SPACE = "autoformer-tiny"
+
+
+def folder_of(root):
+    return root / "predictors" / device.local_name() / f"onnxruntime-{Setting().key}"
+
+
+@pytest.fixture
+def copy(fitted_workspace, tmp_path):
+    """The fitted workspace, free to be damaged."""
+    return shutil.copytree(fitted_workspace, tmp_path / "workspace")
+
+
+def change_card(root, **changes) -> None:
+    path = folder_of(root) / "card.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def one_line(error: pytest.ExceptionInfo) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# Asking
+
+
+@pytest.mark.parametrize("statistic", ["min", "p50"])
+def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic):
+    drawn = hwbench.sample(SPACE, 6, seed=11)
+    card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
+    with np.load(folder_of(fitted_workspace) / "arrays.npz") as stored:
+        rows = dict(zip(stored["op_key"].tolist(), stored["row_ms"].tolist(), strict=True))
+    part = card["statistics"][statistic]
+    answers = hwbench.predict(SPACE, drawn.values, workspace=fitted_workspace, statistic=statistic)
+    for values, column, answer in zip(drawn.values, drawn.population.T, answers, strict=True):
+        total = part["state"]["constant_ms"]
+        for spec, count in lower(drawn.space, column).counts().items():
+            terms = terms_of(spec, rows)
+            added = count * sum(c * terms[name] for name, c in part["state"]["coefficients"].items())
+            assert answer["ops_ms"][spec.key] == pytest.approx(added, rel=1e-12)
+            total += added
+        assert answer["latency_ms"] == pytest.approx(total, rel=1e-12)
+        assert answer["upper_ms"] == pytest.approx(total * (1 + part["margin"]), rel=1e-12)
+        assert (answer["architecture"], answer["coverage"], answer["statistic"]) == (values, 1.0, statistic)
+        assert (answer["device"], answer["runtime"]) == (device.local_name(), "onnxruntime")
+    fitted = estimator.load(workspace=fitted_workspace)
+    compiled = fitted.cost(drawn.space, statistic)
+    assert compiled.value(drawn.population) == pytest.approx([a["latency_ms"] for a in answers], rel=1e-12)
+    assert compiled.upper(drawn.population) == pytest.approx([a["upper_ms"] for a in answers], rel=1e-12)
+    assert compiled.name == f"latency_ms@{device.local_name()}/onnxruntime"
+
+
+def test_rows_of_the_table_are_what_is_summed(fitted_workspace):
+    lut = Lut.read(fitted_workspace / "luts" / device.local_name() / "onnxruntime.parquet")
+    with np.load(folder_of(fitted_workspace) / "arrays.npz") as stored:
+        rows = dict(zip(stored["op_key"].tolist(), stored["row_ms"].tolist(), strict=True))
+    assert rows == {key: row["latency_min_ms"] for (key, _), row in lut.rows.items()}
+
+
+def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_path):
+    drawn = hwbench.sample(SPACE, 3, seed=4, out=tmp_path / "archs.json")
+    expected = hwbench.predict(SPACE, drawn.values, workspace=fitted_workspace)
+    assert hwbench.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
+    assert hwbench.predict(SPACE, str(tmp_path / "archs.json"), workspace=fitted_workspace) == expected
+    assert hwbench.predict(SPACE, drawn.values[1], workspace=fitted_workspace) == expected[1:2]
+    named = hwbench.predict(SPACE, drawn.values, device=device.local_name(), workspace=fitted_workspace)
+    assert named == expected
+    found = hwbench.search(SPACE, 1e6, tmp_path / "search", workspace=fitted_workspace, evaluations=20)
+    for saved in (tmp_path / "search", tmp_path / "search" / "search.json"):
+        answers = hwbench.predict(SPACE, saved, workspace=fitted_workspace)
+        assert [a["architecture"] for a in answers] == found["architectures"]
+        assert [a["latency_ms"] for a in answers] == pytest.approx([f["latency_ms"] for f in found["search"]["finalists"]])
+
+
+def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
+    (values,) = hwbench.sample("bert", 1).values
+    for ask in (
+        lambda: hwbench.predict("bert", values, workspace=fitted_workspace),
+        lambda: estimator.load(workspace=fitted_workspace).cost(registry.get("space", "bert"), "min"),
+    ):
+        with pytest.raises(MissingOps) as error:
+            ask()
+        assert "ops have no latency at fp32-b1-t1-back-to-back in" in one_line(error)
+        assert "Run: hwbench profile --space SPACE --batch 1 --threads 1 --dtype fp32" in str(error.value)
+        assert all(key.startswith(("attention_block(", "ffn_block(", "pooled_head(", "token_")) for key in error.value.keys)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        ({"space": "autoformer-tinny"}, UnknownName, "Did you mean autoformer-tiny"),
+        ({"device": "pi4"}, UnknownName, "Unknown device 'pi4'"),
+        ({"statistic": "mean"}, UsageError, "statistic 'mean' is unknown; available: min, p50"),
+        ({"setting": Setting(threads=2)}, UsageError, "No predictor of onnxruntime at fp32-b1-t2-back-to-back"),
+        ({"arch": "none.json"}, UsageError, "There is no architecture file at none.json"),
+        ({"arch": []}, UsageError, "No architecture of autoformer-tiny given"),
+        ({"arch": {"embed_dim": 193}}, UsageError, "embed_dim = 193 is not one of"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(fitted_workspace, ask, error, message):
+    asked = {"space": SPACE, "arch": hwbench.sample(SPACE, 1).values, "workspace": fitted_workspace, **ask}
+    with pytest.raises(error) as found:
+        hwbench.predict(**asked)
+    assert message in one_line(found)
+
+
+def test_an_unfitted_workspace_says_what_to_run(tiny_workspace, nothing_packaged):
+    with pytest.raises(UsageError) as error:
+        hwbench.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
+    assert "Run: hwbench profile --space SPACE, then hwbench fit --space SPACE" in one_line(error)
+
+
+# The card
+
+
+def test_the_card_says_what_the_predictor_rests_on(fitted_workspace):
+    card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
+    assert (card["spaces"], card["networks_per_space"]) == ([SPACE], {"fit": 4, "holdout": 4})
+    assert len(set(card["fit_networks"])) == len(set(card["holdout_networks"])) == 4
+    assert not set(card["fit_networks"]) & set(card["holdout_networks"])
+    assert card["environment"]["runtime"] == "onnxruntime"
+    for statistic in ("min", "p50"):
+        part = card["statistics"][statistic]
+        assert part["holdout"]["n"] == part["fitted"]["n"] == part["holdout_by_space"][SPACE]["n"] == 4
+        assert part["holdout"] == part["holdout_by_space"][SPACE]
+        assert part["margin"] > 0
+    assert sorted(path.name for path in folder_of(fitted_workspace).iterdir()) == ["arrays.npz", "card.json"]
+
+
+def test_the_margin_is_the_worst_of_few_held_out_errors(fitted_workspace):
+    """The 95th percentile of four errors, rounded up, is the largest; relative to the prediction, as it is used."""
+    card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
+    networks = fitted_workspace / "luts" / device.local_name() / "onnxruntime.networks.parquet"
+    measured = {row["key"]: row["latency_min_ms"] for row in read_networks(networks)[0]}
+    held = [row for row in read_networks(networks)[0] if row["key"] in card["holdout_networks"]]
+    answers = hwbench.predict(SPACE, [json.loads(row["architecture"]) for row in held], workspace=fitted_workspace)
+    errors = [abs(measured[row["key"]] - a["latency_ms"]) / a["latency_ms"] for row, a in zip(held, answers, strict=True)]
+    assert card["statistics"]["min"]["margin"] == pytest.approx(max(errors), rel=1e-9)
+    assert sum(measured[row["key"]] <= a["upper_ms"] * (1 + 1e-12) for row, a in zip(held, answers, strict=True)) == 4
+
+
+def test_a_predictor_restored_is_the_one_fitted(fitted_workspace):
+    fitted = estimator.load(workspace=fitted_workspace)
+    again = registry.make("predictor", "lut_sum")
+    values, arrays = fitted.predictors["min"].state()
+    again.restore(json.loads(json.dumps(values)), arrays)
+    specs = distinct_specs(registry.get("space", SPACE))
+    assert (again.op_ms(specs) == fitted.predictors["min"].op_ms(specs)).all()
+    assert again.constant_ms == fitted.predictors["min"].constant_ms
+    assert all(array.dtype != object for array in arrays.values())
+
+
+def test_tampered_arrays_are_refused(copy):
+    path = folder_of(copy) / "arrays.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    arrays["row_ms"] = arrays["row_ms"] * 0.9
+    np.savez(path, **arrays)
+    rebuild = json.loads((folder_of(copy) / "card.json").read_text())["rebuild"]
+    for _ in range(2):
+        with pytest.raises(DataError) as error:
+            estimator.load(workspace=copy)
+        assert "arrays.npz does not belong to its card (missing or edited). Run: hwbench fit --space" in one_line(error)
+        assert rebuild in str(error.value)
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "\N{SNOWMAN}"])
+def test_a_card_that_is_no_json_is_refused(copy, text):
+    (folder_of(copy) / "card.json").write_text(text)
+    with pytest.raises(DataError, match=r"predictor card .* is not readable JSON"):
+        estimator.load(workspace=copy)
+
+
+def test_a_newer_card_says_update_hwbench(copy):
+    change_card(copy, schema=2)
+    with pytest.raises(DataError) as error:
+        estimator.load(workspace=copy)
+    assert one_line(error).endswith("card.json has schema 2, this hwbench knows 1: update hwbench.")
+
+
+def test_the_predictor_of_another_machine_is_refused_for_local(copy):
+    card = json.loads((folder_of(copy) / "card.json").read_text())
+    change_card(copy, environment={**card["environment"], "cpu_model": "Fast 9000"})
+    ask = {"space": SPACE, "arch": hwbench.sample(SPACE, 1).values, "workspace": copy}
+    with pytest.raises(EnvironmentMismatch) as error:
+        hwbench.predict(**ask)
+    here = card["environment"]["cpu_model"]
+    assert f"was measured on another machine or runtime: cpu_model is 'Fast 9000' there, '{here}' here" in one_line(error)
+    assert hwbench.predict(**ask, device=device.local_name())  # by its own name it answers
+
+
+# Fitting
+
+
+def test_too_few_networks_are_refused(tiny_workspace):
+    for few in ({"networks": 3}, {"holdout": 3}):
+        with pytest.raises(UsageError, match="At least 4 networks to fit and 4 held out per space"):
+            hwbench.fit(SPACE, workspace=tiny_workspace, **few)
+    with pytest.raises(UsageError, match="Calibration needs at least 4 measured networks, got 3"):
+        registry.make("predictor", "lut_sum").fit({}, [None] * 3, np.ones(3))
+    with pytest.raises(UsageError, match="was not fitted yet"):
+        registry.make("predictor", "lut_sum").op_ms([])
+
+
+def test_a_space_without_rows_is_not_measured_in_vain(tiny_workspace):
+    with pytest.raises(MissingOps):
+        hwbench.fit([SPACE, "bert"], workspace=tiny_workspace)
+    assert not list((tiny_workspace / "luts" / device.local_name()).glob("*networks*"))
+
+
+@pytest.fixture(scope="module")
+def made_up():
+    """24 networks of two spaces whose rows have random latencies: terms are known, and none follows from another."""
+    rng = np.random.default_rng(3)
+    spaces = [registry.get("space", name) for name in (SPACE, "bert")]
+    rows = {spec.key: float(ms) for s in spaces for spec, ms in ((x, rng.uniform(0.2, 2.0)) for x in distinct_specs(s))}
+    workloads = [lower(s, column) for s in spaces for column in sample(s, 12, rng).T]
+
+    def total(term: str) -> np.ndarray:
+        return np.array([sum(n * terms_of(s, rows)[term] for s, n in w.counts().items()) for w in workloads])
+
+    return SimpleNamespace(rows=rows, workloads=workloads, total=total, rng=rng)
+
+
+def fitted_on(made_up, measured: np.ndarray):
+    predictor = registry.make("predictor", "lut_sum")
+    predictor.fit(made_up.rows, made_up.workloads, measured)
+    return predictor, predictor.state()[0]["coefficients"]
+
+
+def test_known_coefficients_are_recovered(made_up):
+    measured = 0.7 + 1.1 * made_up.total("rows_ms")
+    predictor, coefficients = fitted_on(made_up, measured)
+    assert predictor.constant_ms == pytest.approx(0.7, rel=1e-9)
+    assert coefficients["rows_ms"] == pytest.approx(1.1, rel=1e-9)
+    assert all(abs(c) < 1e-9 for name, c in coefficients.items() if name != "rows_ms")
+    assert [predictors.sum_ops(predictor, w) for w in made_up.workloads] == pytest.approx(measured, rel=1e-9)
+    (spec,) = [s for s in distinct_specs(registry.get("space", SPACE)) if s.op == "classifier_head" and s["dim"] == 192]
+    assert predictor.op_ms([spec]) == pytest.approx([1.1 * made_up.rows[spec.key]], rel=1e-9)
+
+
+def test_a_further_term_is_taken_when_it_earns_its_place(made_up):
+    noise = 1 + 1e-3 * np.random.default_rng(0).standard_normal(24)
+    plain = (0.7 + 1.1 * made_up.total("rows_ms")) * noise
+    assert list(fitted_on(made_up, plain)[1]) == ["rows_ms"]
+    for term, weight in zip(CANDIDATES, (0.05, 0.2, 0.1), strict=True):
+        _, coefficients = fitted_on(made_up, plain + weight * made_up.total(term))
+        assert list(coefficients)[:2] == ["rows_ms", term]
+        assert coefficients[term] == pytest.approx(weight, rel=0.05)
+
+
+def test_few_networks_allow_no_further_term(made_up):
+    measured = 0.7 + 1.1 * made_up.total("rows_ms") + 0.05 * made_up.total("weights_mb")
+    predictor = registry.make("predictor", "lut_sum")
+    predictor.fit(made_up.rows, made_up.workloads[:6], measured[:6])
+    assert list(predictor.state()[0]["coefficients"]) == ["rows_ms"]
+
+
+def test_an_op_without_a_row_is_no_number(made_up):
+    predictor, _ = fitted_on(made_up, 0.7 + 1.1 * made_up.total("rows_ms"))
+    foreign = distinct_specs(registry.get("space", "autoformer-base"))
+    assert np.isnan(predictor.op_ms(foreign)).all()
+
+
+def test_leave_one_out_equals_fitting_again_without_each(made_up):
+    matrix = np.column_stack([np.ones(24), made_up.total("rows_ms"), made_up.total("weights_mb")])
+    measured = made_up.total("rows_ms") * np.random.default_rng(1).uniform(0.8, 1.2, 24)
+    errors = []
+    for i in range(24):
+        rest = np.arange(24) != i
+        solution = predictors.weighted_fit(matrix[rest], measured[rest])
+        errors.append(abs(matrix[i] @ solution - measured[i]) / measured[i])
+    assert leave_one_out(matrix, measured) == pytest.approx(np.mean(errors), rel=1e-9)
+
+
+def test_the_fit_minimises_the_relative_error(made_up):
+    matrix = np.column_stack([np.ones(24), made_up.total("rows_ms")])
+    measured = made_up.total("rows_ms") * np.random.default_rng(1).uniform(0.8, 1.2, 24)
+    best = predictors.weighted_fit(matrix, measured)
+
+    def loss(solution: np.ndarray) -> float:
+        return float((((matrix @ solution) / measured - 1) ** 2).sum())
+
+    for step in np.vstack([np.eye(2), -np.eye(2)]):
+        assert loss(best + 1e-4 * step) > loss(best)

@@ -1,0 +1,153 @@
+"""Verifying: finalists and networks nobody fitted on are measured, and what is stored follows from predictions and samples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import hwbench
+from hwbench import device, schema, verifier
+from hwbench.architecture import Architectures, of_values
+from hwbench.errors import EnvironmentMismatch, MeasurementError, UsageError
+from hwbench.lut import Lut, read_networks
+from hwbench.space.base import lower, sample
+from hwbench.workspace import without_nan
+
+SPACE = "autoformer-tiny"
+
+
+@pytest.fixture(scope="module")
+def verified(fitted_workspace, fast_policy, tmp_path_factory):
+    """A search with two finalists, verified with two random networks: four networks really measured."""
+    root = shutil.copytree(fitted_workspace, tmp_path_factory.mktemp("verified") / "workspace")
+    folder = root / "reports" / "study"
+    search = hwbench.search(SPACE, 1e6, folder, workspace=root, evaluations=30)
+    search["architectures"] = search["architectures"][:2]
+    (folder / "search.json").write_text(json.dumps(search))
+    summary = hwbench.verify(folder, random=2, seed=1, workspace=root, policy=fast_policy)
+    rows, footer = schema.read(folder / "verification.parquet", schema.VERIFICATION)
+    return SimpleNamespace(root=root, folder=folder, search=search, summary=summary, rows=rows.to_pylist(), footer=footer)
+
+
+def role(verified, name: str) -> list[dict]:
+    return [row for row in verified.rows if row["role"] == name]
+
+
+def test_every_role_is_measured_and_stored(verified):
+    assert [len(role(verified, name)) for name in ("winner", "finalist", "random")] == [1, 1, 2]
+    assert json.loads(role(verified, "winner")[0]["architecture"]) == verified.search["architectures"][0]
+    assert json.loads(role(verified, "finalist")[0]["architecture"]) == verified.search["architectures"][1]
+    assert {row["status"] for row in verified.rows} <= {"ok", "noisy"}
+    assert verified.footer["statistic"] == "min"
+    stored = json.loads((verified.folder / "verification.json").read_text())
+    assert stored == without_nan(verified.summary)
+    assert stored["winner"]["role"] == "winner"
+    assert (stored["accuracy_on"], stored["accuracy"]["predicted_ms"]["n"]) == ("random networks", 2)
+
+
+def test_random_networks_took_no_part_before(verified):
+    (card,) = (verified.root / "predictors").glob("*/*/card.json")
+    known = json.loads(card.read_text())
+    drawn = of_values(SPACE, [json.loads(row["architecture"]) for row in role(verified, "random")])
+    others = {*known["fit_networks"], *known["holdout_networks"], *of_values(SPACE, verified.search["architectures"]).keys}
+    assert len(set(drawn.keys)) == 2
+    assert not set(drawn.keys) & others
+
+
+def test_measured_is_what_the_networks_table_holds(verified):
+    table = verified.root / "luts" / device.local_name() / "onnxruntime.networks.parquet"
+    measured = {row["architecture"]: row for row in read_networks(table)[0]}
+    for row in verified.rows:
+        assert row["measured_ms"] == row["latency_min_ms"] == measured[row["architecture"]]["latency_min_ms"]
+        assert (row["processes"], row["latency_median_ms"] >= row["latency_min_ms"]) == (3, True)
+
+
+def test_predicted_is_what_predict_says(verified):
+    architectures = [json.loads(row["architecture"]) for row in verified.rows]
+    answers = hwbench.predict(SPACE, architectures, workspace=verified.root)
+    assert [row["predicted_ms"] for row in verified.rows] == pytest.approx([a["latency_ms"] for a in answers])
+    assert [row["upper_ms"] for row in verified.rows] == pytest.approx([a["upper_ms"] for a in answers])
+
+
+def test_baselines_stand_beside(verified):
+    lut = Lut.read(verified.root / "luts" / device.local_name() / "onnxruntime.parquet")
+    for row in verified.rows:
+        found = of_values(SPACE, [json.loads(row["architecture"])])
+        specs = lower(found.space, found.population[:, 0]).network.specs
+        plain = sum(lut.rows[spec.key, "fp32-b1-t1-back-to-back"]["latency_min_ms"] for spec in specs)
+        assert row["plain_sum_ms"] == pytest.approx(plain, rel=1e-12)
+        assert row["flops_ms"] is not None
+        assert row["primitive_sum_ms"] is None  # this table has no primitive rows: missing, not guessed
+        assert row["primitive_calibrated_ms"] is None
+    assert set(verified.summary["accuracy"]) == {"predicted_ms", "flops_ms", "plain_sum_ms"}
+
+
+def test_the_summary_by_hand(verified):
+    chosen = role(verified, "random")
+    errors = [abs(row["predicted_ms"] - row["measured_ms"]) / row["measured_ms"] for row in chosen]
+    assert verified.summary["accuracy"]["predicted_ms"]["mean_abs_error"] == pytest.approx(np.mean(errors))
+    assert verified.summary["kept"] == {"winner": True, "finalists": 2, "of": 2}  # a budget nothing breaks
+    spread = [row["min_spread"] for row in verified.rows]
+    assert verified.summary["noise"]["min_spread_median"] == pytest.approx(np.median(spread))
+    assert verified.summary["noise"]["min_spread_max"] == pytest.approx(max(spread))
+
+
+def test_a_budget_that_was_broken_is_counted_as_broken():
+    def rows(*measured: float) -> list[dict]:
+        roles = ["winner", "finalist", "finalist", "random"]
+        return [{"role": r, "measured_ms": ms} for r, ms in zip(roles, measured, strict=True)]
+
+    assert verifier._kept(rows(10.0, 9.0, 11.0, 5.0), 10.0) == {"winner": True, "finalists": 2, "of": 3}
+    assert verifier._kept(rows(10.1, 9.0, 11.0, 5.0), 10.0) == {"winner": False, "finalists": 1, "of": 3}
+
+
+def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):
+    journal = verified.root / "luts" / device.local_name() / "onnxruntime.networks.samples.jsonl"
+    before = journal.read_bytes()
+    monkeypatch.setattr("hwbench.engine.host.WorkerProcess", lambda *_: pytest.fail("a worker was started"))
+    again = hwbench.verify(verified.folder, random=2, seed=1, workspace=verified.root, policy=fast_policy)
+    assert without_nan({**again, "verified_at": None}) == without_nan({**verified.summary, "verified_at": None})
+    assert journal.read_bytes() == before
+
+
+def test_random_networks_are_drawn_once_each(mixer):
+    drawn = Architectures(mixer, sample(mixer, 200, np.random.default_rng(0)))
+    known = set(drawn.keys[:3])
+    found = verifier._unlike(drawn, known, 20)
+    assert len(found) == len(set(found.keys)) == 20
+    assert not set(found.keys) & known
+    assert found.keys == [key for key in dict.fromkeys(drawn.keys) if key not in known][:20]
+
+
+def test_what_is_no_search_is_refused(verified, tmp_path):
+    with pytest.raises(UsageError, match="There is no search result at"):
+        hwbench.verify(tmp_path, workspace=verified.root)
+    hwbench.sample(SPACE, 1, out=tmp_path / "search.json")
+    with pytest.raises(UsageError, match=r"is not a search result\. Run: hwbench search"):
+        hwbench.verify(tmp_path, workspace=verified.root)
+
+
+def test_a_search_for_another_device_is_not_measured_here(verified, tmp_path):
+    search = json.loads(json.dumps(verified.search))
+    search["search"]["device"] = "pi4"
+    (tmp_path / "search.json").write_text(json.dumps(search))
+    (device_file,) = (verified.root / "devices").glob("*.toml")
+    root = shutil.copytree(verified.root, tmp_path / "workspace")
+    (root / "devices" / "pi4.toml").write_text(device_file.read_text().replace(device.local_name(), "pi4"))
+    with pytest.raises(MeasurementError, match=f"Device pi4 is not this machine \\({device.local_name()}\\)") as error:
+        hwbench.verify(tmp_path, workspace=root)
+    assert "\n" not in str(error.value)
+
+
+def test_a_predictor_of_another_machine_verifies_nothing(verified, tmp_path):
+    root = shutil.copytree(verified.root, tmp_path / "workspace")
+    (card,) = (root / "predictors").glob("*/*/card.json")
+    known = json.loads(card.read_text())
+    known["environment"]["runtime_version"] = "0.1"
+    card.write_text(json.dumps(known))
+    with pytest.raises(EnvironmentMismatch, match=r"runtime_version is '0\.1' there"):
+        hwbench.verify(verified.folder, workspace=root)
