@@ -25,6 +25,7 @@ import numpy as np
 from hwbench import architecture, device, registry, stats
 from hwbench.architecture import Architectures
 from hwbench.cli._console import progress, table
+from hwbench.engine.policy import Policy
 from hwbench.estimator import fit
 from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
 from hwbench.searcher import search
@@ -60,8 +61,10 @@ def unseen_networks(known: set[str]) -> list[Architectures]:
 def prediction_study(workspace: Path) -> dict[str, Any]:
     """Errors on 120 unseen networks, and how well two measurements of them agree."""
     started = time.monotonic()
-    with progress("profiling blocks and primitives") as tick:
-        made = profile(SPACES, workspace=workspace, level="all", tick=tick)
+    with progress("profiling blocks") as tick:
+        made = profile(SPACES, workspace=workspace, tick=tick)
+    with progress("profiling primitives, for the baseline") as tick:
+        parts = profile(SPACES, workspace=workspace, level="primitives", policy=Policy(max_processes=4), tick=tick)
     with progress("measuring calibration networks") as tick:
         fitted = fit(SPACES, workspace=workspace, networks=CALIBRATION, holdout=CALIBRATION, tick=tick)
     sets = unseen_networks({*fitted.card["fit_networks"], *fitted.card["holdout_networks"]})
@@ -73,7 +76,10 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
         row["again_ms"] = again[key]["latency_min_ms"]
     groups = {"pooled": rows, **{f: [r for r in rows if family(r["space"]) == f] for f in dict.fromkeys(map(family, SPACES))}}
     return {
-        "table": {"rows": made.rows, "noisy": len(made.noisy), "failed": dict(made.failed), "seconds": made.seconds},
+        "tables": {
+            level: {"rows": t.rows, "noisy": len(t.noisy), "failed": dict(t.failed)}
+            for level, t in (("blocks", made), ("primitives", parts))
+        },
         "card": {k: fitted.card[k] for k in ("statistics", "noise", "rebuild")},
         "estimates": {name: summarise(group) for name, group in groups.items()},
         "two_measurements": {name: asdict(repeat_agreement(group)) for name, group in groups.items()},

@@ -87,10 +87,10 @@ def profile(
     started = time.monotonic()
     place = Workspace.at(workspace)
     name = require_local(device, place)
-    if place.find("devices", f"{name}.toml") is None:
-        devices.detect(place.root)
     specs = needed_specs([space] if isinstance(space, str) else space, level)
     here = current_environment(runtime)
+    if place.find("devices", f"{name}.toml") is None:
+        devices.detect(place.root)
     path = luts.lut_path(place, name, runtime)
     journal = Journal(path.with_suffix(".samples.jsonl"))
     with model_files() as files:

@@ -15,6 +15,8 @@ from onnx import TensorProto, helper
 
 import hwbench
 from hwbench.device import local_name
+from hwbench.environment import Environment
+from hwbench.lut import Lut
 
 HEAVY = ("onnxruntime", "pandas", "sklearn", "numpy", "pyarrow", "scipy", "onnx", "matplotlib", "torch", "lightgbm")
 
@@ -168,13 +170,9 @@ def test_damaged_and_foreign_tables(fitted_workspace, tmp_path):
 
 
 def test_a_table_of_another_machine_is_refused_for_local(fitted_workspace, tmp_path):
-    import pyarrow.parquet as pq
-
     copy, table = damaged(fitted_workspace, tmp_path)
-    data = pq.read_table(table)
-    footer = json.loads(data.schema.metadata[b"hwbench"])
-    footer["environment"]["cpu_model"] = "Some Other CPU"
-    pq.write_table(data.replace_schema_metadata({b"hwbench": json.dumps(footer).encode()}), table)
+    mine = Lut.read(table)
+    Lut(table, Environment({**mine.environment.values, "cpu_model": "Some Other CPU"}), mine.rows).write(table)
     fails("fit", "--space", "autoformer-tiny", "--workspace", copy, says="cpu_model is 'Some Other CPU' there", code=3)
 
 
