@@ -62,7 +62,7 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
     """Errors on 120 unseen networks, and how well two measurements of them agree."""
     started = time.monotonic()
     with progress("profiling blocks") as tick:
-        made = profile(SPACES, workspace=workspace, tick=tick)
+        made = profile(SPACES, workspace=workspace, policy=Policy(max_processes=14), tick=tick)
     with progress("profiling primitives, for the baseline") as tick:
         parts = profile(SPACES, workspace=workspace, level="primitives", policy=Policy(max_processes=4), tick=tick)
     with progress("measuring calibration networks") as tick:

@@ -39,6 +39,14 @@ class Column:
     meaning: str
     nullable: bool = False
 
+    @property
+    def unit(self) -> str:
+        """From the name, where units stand; a number without one is a count or a ratio."""
+        known = {"_ms": "ms", "_ns": "ns", "_bytes": "bytes", "bytes_moved": "bytes", "flops": "FLOP"}
+        return next(
+            (unit for ending, unit in known.items() if self.name.endswith(ending)), "text" if self.type == "string" else "1"
+        )
+
 
 @dataclass(frozen=True)
 class Table:
@@ -150,6 +158,7 @@ def write(path: Path, table: Table, rows: Sequence[Mapping[str, Any]], facts: Ma
         "version": table.version,
         "hwbench_version": __version__,
         "checksum": _checksum(data),
+        "units": {c.name: c.unit for c in table.columns},
         **facts,
     }
     data = data.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import hwbench
@@ -16,6 +17,9 @@ from hwbench import device
 from hwbench.engine.policy import Policy
 from hwbench.network import Tensor, Workload
 from hwbench.space.base import Gene, Lowering, per_layer
+
+hypothesis.settings.register_profile("hwbench", deadline=None, derandomize=True)  # neither time nor luck decides a test
+hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent
 FAST = Policy(rounds=1, round_ms=0.5, sample_ms=0.1, warmup_ms=0.1, min_processes=3, max_processes=3, precision=1.0)

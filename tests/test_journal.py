@@ -168,7 +168,7 @@ try:
         for number in range(after + 3):
             if number == after:  # from here on the operating system takes no byte beyond this size
                 limit = (path.stat().st_size if path.exists() else 0) + room
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
             sample = Sample("gelu(dim=4,tokens=3)", 0, number, "w", "ok", (1000.0,), 1)
             writer.append(sample, Setting(), Environment({"cpu_model": "A"}))
     print("all written")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 import hwbench
 from hwbench import device
 from hwbench import lut as luts
+from hwbench.errors import MeasurementError
 from hwbench.journal import Journal
 from hwbench.lut import Lut
 from hwbench.profiler import needed_specs
@@ -60,14 +62,14 @@ hwbench.profile({SPACE!r}, workspace=sys.argv[1], policy=policy)
 class Run:
     """A profile in a process of its own."""
 
-    def __init__(self, root: Path, ending: str) -> None:
+    def __init__(self, root: Path, ending: str, code: str = PROFILE, **how: bool) -> None:
         self.root = root
         self.path = luts.lut_path(Workspace.at(root), device.local_name(), "onnxruntime")
         self.journal = self.path.with_suffix(".samples.jsonl")
         environment = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parent.parent), "TMPDIR": str(root)}
         self.stderr = (root / "stderr").open("ab")
-        command = [sys.executable, "-W", "error", "-c", PROFILE, str(root), ending]
-        self.process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=self.stderr)
+        command = [sys.executable, "-W", "error", "-c", code, str(root), ending]
+        self.process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=self.stderr, **how)
         assert self.process.stdout is not None
         self.stdout = self.process.stdout
 
@@ -174,3 +176,35 @@ def test_ten_kills_lose_and_double_nothing(workspaces):
     assert alive(leftovers) == []
     assert leftovers
     assert (last.root / "stderr").read_text() == ""  # neither host nor orphaned worker complains
+
+
+INTERRUPTED = PROFILE.replace("hwbench.profile", "try:\n    hwbench.profile") + "except KeyboardInterrupt:\n    sys.exit(130)\n"
+
+
+def test_ctrl_c_ends_host_and_worker_without_a_word(workspaces):
+    """A terminal sends it to the whole foreground group."""
+    run = Run(workspaces[0], "finish", INTERRUPTED, start_new_session=True)
+    run.wait_for_lines(5)
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.end() == 130
+    assert (run.root / "stderr").read_text() == ""
+    assert run.lines()
+
+
+FULL_DISK = """
+import resource, sys
+import hwbench
+from hwbench.errors import HwbenchError
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    hwbench.profile(sys.argv[1], workspace=sys.argv[2])
+except HwbenchError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def test_a_disk_too_full_for_the_models_is_one_line(workspaces, python):
+    done = python(FULL_DISK, SPACE, workspaces[0])
+    assert (done.returncode, done.stderr) == (MeasurementError.exit_code, "")
+    assert re.fullmatch(r"Cannot write .*\.onnx: File too large\. Nothing stored before is lost; .*\n", done.stdout)

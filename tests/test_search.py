@@ -197,7 +197,7 @@ import resource, sys
 import hwbench
 from hwbench.errors import HwbenchError
 workspace, out, budget, evaluations, limit = sys.argv[1:]
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
     hwbench.search("autoformer-tiny", float(budget), out, workspace=workspace, evaluations=int(evaluations))
 except HwbenchError as error:

@@ -69,7 +69,7 @@ import resource, sys
 from pathlib import Path
 from hwbench.errors import HwbenchError
 from hwbench.workspace import atomic_write
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
     atomic_write(Path(sys.argv[1]), b"x" * int(sys.argv[2]))
 except HwbenchError as error:

@@ -47,7 +47,10 @@ class WorkerProcess:
         command = [sys.executable, "-m", "hwbench.engine.worker"]
         # Pools of other libraries would idle beside the measurement.
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
+        # A session of its own: Ctrl-C in a terminal is the host's to answer.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0, start_new_session=True
+        )
         try:
             self.environment = self._hello(runtime)
         except BaseException:

@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import math
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from time import perf_counter_ns
@@ -115,7 +114,6 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def main() -> None:
     """Takes the pipe for itself and serves; ends without a word when the host is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the host decides
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
