@@ -30,7 +30,7 @@ from hwbench.estimator import fit
 from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
 from hwbench.searcher import search
 from hwbench.space import base as spaces
-from hwbench.verifier import ESTIMATES, compare, noise, summarise
+from hwbench.verifier import ESTIMATES, compare, summarise
 from hwbench.workspace import write_json
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert:sequence=32", "bert", "bert:sequence=384")
@@ -41,6 +41,8 @@ CALIBRATION = 8
 UNSEEN_SEED = 424_242
 PERCENTILES = (20, 50, 80)
 SEEDS = range(5)
+POLICY = replace(NETWORK_POLICY, max_processes=3)
+"""Whole networks: three processes of six rounds each, spread over the whole run."""
 
 
 def family(space: str) -> str:
@@ -66,12 +68,12 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
     with progress("profiling primitives, for the baseline") as tick:
         parts = profile(SPACES, workspace=workspace, level="primitives", policy=Policy(max_processes=4), tick=tick)
     with progress("measuring calibration networks") as tick:
-        fitted = fit(SPACES, workspace=workspace, networks=CALIBRATION, holdout=CALIBRATION, tick=tick)
+        fitted = fit(SPACES, workspace=workspace, networks=CALIBRATION, holdout=CALIBRATION, policy=POLICY, tick=tick)
     sets = unseen_networks({*fitted.card["fit_networks"], *fitted.card["holdout_networks"]})
     with progress("measuring 120 unseen networks") as tick:
-        rows = compare(sets, fitted, "min", workspace, tick=tick)
+        rows = compare(sets, fitted, "min", workspace, POLICY, tick)
     with progress("measuring them again, independently") as tick:
-        again = measure_networks(sets, workspace=workspace / "again", tick=tick)
+        again = measure_networks(sets, workspace=workspace / "again", policy=POLICY, tick=tick)
     for row, key in zip(rows, (k for s in sets for k in s.keys), strict=True):
         row["again_ms"] = again[key]["latency_min_ms"]
     groups = {"pooled": rows, **{f: [r for r in rows if family(r["space"]) == f] for f in dict.fromkeys(map(family, SPACES))}}
@@ -83,7 +85,7 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
         "card": {k: fitted.card[k] for k in ("statistics", "noise", "rebuild")},
         "estimates": {name: summarise(group) for name, group in groups.items()},
         "two_measurements": {name: asdict(repeat_agreement(group)) for name, group in groups.items()},
-        "noise": noise(rows),
+        "noise": stats.noise(rows),
         "networks": rows,
         "seconds": time.monotonic() - started,
     }

@@ -216,11 +216,7 @@ def _fit_all(
             "baselines": _baselines(loads, fit_keys, measured, rows_ms),
         }
         predictors[statistic] = predictor
-    spread = [rows[k]["min_spread"] for k in loads if rows[k]["min_spread"] is not None]
-    document["noise"] = {
-        "networks_min_spread_median": float(np.median(spread)),
-        "networks_min_spread_max": float(np.max(spread)),
-    }
+    document["noise"] = stats.noise([rows[k] for k in loads])
     return document, predictors, arrays
 
 

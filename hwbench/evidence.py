@@ -292,7 +292,7 @@ def _noise(e: Evidence) -> Block:
 
     stored = e.card["noise"]
     n = len(e.card["fit_networks"]) + len(e.card["holdout_networks"])
-    spread = [percent(stored["networks_min_spread_median"]), percent(stored["networks_min_spread_max"])]
+    spread = [percent(stored["min_spread_median"]), percent(stored["min_spread_max"])]
     calibration = ("calibration networks", str(n), MISSING, MISSING, *spread, MISSING, MISSING, MISSING)
     head = ("measured", "rows", "processes", "samples", "min spread, median [%]", "min spread, max. [%]",
             "p50 spread, median [%]", "p50 spread, max. [%]", "noisy")  # fmt: skip

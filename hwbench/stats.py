@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,19 @@ def minimum_spread(minima: Sequence[float] | Array) -> float:
     """How far the three lowest per-process minima lie apart, relative to the lowest; NaN below three."""
     lowest = np.sort(np.asarray(minima, float))[:3]
     return float((lowest[-1] - lowest[0]) / lowest[0]) if len(lowest) == 3 else float("nan")
+
+
+def noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """How well measured rows repeat; NaN where no row had the three processes a spread needs."""
+
+    def known(column: str) -> list[float]:
+        return [row[column] for row in rows if row[column] is not None and row[column] == row[column]] or [float("nan")]
+
+    return {
+        "min_spread_median": float(np.median(known("min_spread"))),
+        "min_spread_max": float(np.max(known("min_spread"))),
+        "median_spread_median": float(np.median(known("median_spread"))),
+    }
 
 
 def relative_errors(predicted: Array, measured: Array) -> Array:

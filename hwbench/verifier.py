@@ -74,7 +74,7 @@ def verify(
         "kept": _kept(rows, about["budget_ms"]),
         "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
         "accuracy_on": "random networks" if random else "finalists",
-        "noise": noise(rows),
+        "noise": stats.noise(rows),
         "seed": seed,
         "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -147,17 +147,6 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if not np.isnan(values).any():
             found[name] = asdict(stats.accuracy(values, measured))
     return found
-
-
-def noise(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """How well the measurements themselves repeat."""
-    spread = np.array([row["min_spread"] for row in rows], float)
-    medians = np.array([row["median_spread"] for row in rows], float)
-    return {
-        "min_spread_median": float(np.nanmedian(spread)),
-        "min_spread_max": float(np.nanmax(spread)),
-        "median_spread_median": float(np.nanmedian(medians)),
-    }
 
 
 def _kept(rows: Sequence[Mapping[str, Any]], budget_ms: float) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def card_of(space: str, lut_path: Path) -> dict[str, Any]:
         "schema": 1, "predictor": "lut_sum", "device": DEVICE, "runtime": "onnxruntime", "setting": asdict(SETTING),
         "spaces": [space], "networks_per_space": {"fit": 4, "holdout": 3}, "seed": 0, "fit_networks": ["a"] * 4,
         "holdout_networks": ["b"] * 3, "statistics": {"min": part, "p50": {**part, "margin": 0.07}},
-        "noise": {"networks_min_spread_median": 0.0061, "networks_min_spread_max": 0.0092},
+        "noise": {"min_spread_median": 0.0061, "min_spread_max": 0.0092},
         "lut": {"path": lut_path.name, "sha256": evidence._sha256(lut_path)}, "environment": ENVIRONMENT,
         "hwbench_version": INVENTED, "fitted_at": "2000-01-01T00:00:00+00:00",
         "rebuild": f"hwbench fit --space {space} --networks 4",
@@ -142,7 +142,7 @@ def write_verification(folder: Path, rows: list[dict[str, Any]], statistic: str,
     summary = {
         "schema": 1, "space": rows[0]["space"], "statistic": statistic, "budget_ms": budget_ms, "winner": rows[0],
         "kept": verifier._kept(rows, budget_ms), "accuracy": verifier.summarise([r for r in rows if r["role"] == "random"]),
-        "accuracy_on": "random networks", "noise": verifier.noise(rows), "verified_at": "2000-01-02T00:00:00+00:00",
+        "accuracy_on": "random networks", "noise": stats.noise(rows), "verified_at": "2000-01-02T00:00:00+00:00",
     }  # fmt: skip
     write_json(folder / "verification.json", summary)
 
