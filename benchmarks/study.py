@@ -26,7 +26,7 @@ from hwbench import architecture, device, registry, stats
 from hwbench.architecture import Architectures
 from hwbench.cli._console import progress, table
 from hwbench.engine.policy import Policy
-from hwbench.estimator import fit
+from hwbench.estimator import calibration_sets, fit
 from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
 from hwbench.searcher import search
 from hwbench.space import base as spaces
@@ -41,8 +41,11 @@ CALIBRATION = 8
 UNSEEN_SEED = 424_242
 PERCENTILES = (20, 50, 80)
 SEEDS = range(5)
-POLICY = replace(NETWORK_POLICY, max_processes=3)
-"""Whole networks: three processes of six rounds each, spread over the whole run."""
+POLICY = replace(NETWORK_POLICY, min_processes=4, max_processes=4)
+"""Calibration and unseen networks in one interleaved run of four processes: the machine's speed drifts by a few
+percent within minutes, and a drift between the two would look like an error of the predictor."""
+AGAIN = replace(NETWORK_POLICY, min_processes=2, max_processes=2)
+"""The second measurement, of half the length."""
 
 
 def family(space: str) -> str:
@@ -67,13 +70,14 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
         made = profile(SPACES, workspace=workspace, policy=Policy(max_processes=14), tick=tick)
     with progress("profiling primitives, for the baseline") as tick:
         parts = profile(SPACES, workspace=workspace, level="primitives", policy=Policy(max_processes=4), tick=tick)
-    with progress("measuring calibration networks") as tick:
-        fitted = fit(SPACES, workspace=workspace, networks=CALIBRATION, holdout=CALIBRATION, policy=POLICY, tick=tick)
-    sets = unseen_networks({*fitted.card["fit_networks"], *fitted.card["holdout_networks"]})
-    with progress("measuring 120 unseen networks") as tick:
-        rows = compare(sets, fitted, "min", workspace, POLICY, tick)
-    with progress("measuring them again, independently") as tick:
-        again = measure_networks(sets, workspace=workspace / "again", policy=POLICY, tick=tick)
+    training, heldout = calibration_sets(SPACES, CALIBRATION, CALIBRATION, 0)
+    sets = unseen_networks({key for s in (*training, *heldout) for key in s.keys})
+    with progress("measuring 80 calibration and 120 unseen networks") as tick:
+        measure_networks([*training, *heldout, *sets], workspace=workspace, policy=POLICY, tick=tick)
+    fitted = fit(SPACES, workspace=workspace, networks=CALIBRATION, holdout=CALIBRATION, policy=POLICY)
+    rows = compare(sets, fitted, "min", workspace, POLICY)
+    with progress("measuring the unseen ones again, independently") as tick:
+        again = measure_networks(sets, workspace=workspace / "again", policy=AGAIN, tick=tick)
     for row, key in zip(rows, (k for s in sets for k in s.keys), strict=True):
         row["again_ms"] = again[key]["latency_min_ms"]
     groups = {"pooled": rows, **{f: [r for r in rows if family(r["space"]) == f] for f in dict.fromkeys(map(family, SPACES))}}

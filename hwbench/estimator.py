@@ -128,10 +128,7 @@ def fit(
     place = Workspace.at(workspace)
     device_name = devices.resolve(device, place.root)
     table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
-    training = [sample(n, networks, seed) for n in names]
-    heldout = [
-        _without(sample(n, 2 * holdout, seed + HOLDOUT_SEED_OFFSET), t, holdout) for n, t in zip(names, training, strict=True)
-    ]
+    training, heldout = calibration_sets(names, networks, holdout, seed)
     for architectures in (*training, *heldout):
         for network in spaces.networks(architectures.space, architectures.population):
             table.latency_ms(network.specs, setting, "min")
@@ -162,6 +159,15 @@ def fit(
     card["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
     write_json(folder / "card.json", card)
     return Fitted(folder, card, predictors)
+
+
+def calibration_sets(
+    names: Sequence[str], networks: int, holdout: int, seed: int
+) -> tuple[list[Architectures], list[Architectures]]:
+    """The networks `fit` measures, per space: those it fits on, and others it is judged on."""
+    training = [sample(name, networks, seed) for name in names]
+    drawn = [sample(name, 2 * holdout, seed + HOLDOUT_SEED_OFFSET) for name in names]
+    return training, [_without(d, t, holdout) for d, t in zip(drawn, training, strict=True)]
 
 
 def _without(drawn: Architectures, taken: Architectures, n: int) -> Architectures:

@@ -176,7 +176,8 @@ def measure(
             continue
         certain = max(policy.min_processes - process - 1, 0)
         total = taken + policy.rounds * len(wanted) * (1 + certain)
-        for group in _groups(wanted, memory_limit_bytes):
+        # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
+        for group in _groups(_order(wanted, f"{policy.seed}/{process}/groups"), memory_limit_bytes):
             for sample, environment in _run_group(group, process, policy, runtime, progress):
                 progress.note(sample)
                 record(sample, environment)
