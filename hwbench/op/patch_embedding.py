@@ -23,5 +23,5 @@ class PatchEmbedding(Block):
         )  # fmt: skip
         x = net.add("projection", conv, "image")
         x = net.add("flatten", OpSpec.of("flatten_patches", height=side, width=side, dim=dim), x)
-        x = net.add("class", OpSpec.of("class_token", tokens=tokens, dim=dim), x)
+        x = net.add("class_token", OpSpec.of("class_token", tokens=tokens, dim=dim), x)
         return net.build(net.add("position", OpSpec.of("position", tokens=tokens, length=tokens, dim=dim), x))

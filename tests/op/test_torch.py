@@ -70,15 +70,14 @@ class Token(nn.Module):
         return torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
 
 
-class PatchStem(nn.ModuleDict):
+class PatchStem(nn.Module):
     def __init__(self, image: int, patch: int, channels: int, dim: int) -> None:
-        projection = nn.Conv2d(channels, dim, patch, stride=patch)
-        super().__init__(
-            {"projection": projection, "class": Token(dim), "position": nn.Embedding((image // patch) ** 2 + 1, dim)}
-        )
+        super().__init__()
+        self.projection = nn.Conv2d(channels, dim, patch, stride=patch)
+        self.class_token, self.position = Token(dim), nn.Embedding((image // patch) ** 2 + 1, dim)
 
     def forward(self, image: Tensor) -> Tensor:
-        return self["class"](self["projection"](image).flatten(2).mT) + self["position"].weight
+        return self.class_token(self.projection(image).flatten(2).transpose(1, 2)) + self.position.weight
 
 
 class TokenStem(nn.Module):
