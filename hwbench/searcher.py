@@ -288,7 +288,7 @@ def _result(
             "evaluated": len(trials),
             "feasible": int(trials.feasible.sum()),
             "margin": fitted.margin(statistic),
-            "predictor_folder": str(fitted.folder),
+            "predictor_folder": "/".join(fitted.folder.parts[-3:]),
             "space_size": str(spaces.size(space)),
             "finalists": [{**facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],
             "front": [{**facts(int(i)), "genes": trials.population[:, i].tobytes().hex()} for i in front],
