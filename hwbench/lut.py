@@ -19,7 +19,7 @@ from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
 from hwbench.journal import Journal
-from hwbench.network import OpSpec, Setting
+from hwbench.network import Measurement, OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.space import base as spaces
 from hwbench.workspace import Workspace
@@ -160,6 +160,15 @@ def find_lut(workspace: Workspace, device: str, runtime: str) -> Path:
     return found
 
 
+def measurement(key: str, setting: Setting, samples: Iterable[Sample]) -> Measurement:
+    """The good samples of one item, by the process that took them."""
+    by_worker: dict[str, tuple[float, ...]] = {}
+    for sample in samples:
+        if sample.status == "ok":
+            by_worker[sample.worker] = (*by_worker.get(sample.worker, ()), *sample.samples_ns)
+    return Measurement(key, setting, by_worker)
+
+
 def summarise_journal(journal: Journal, environment: Environment, precision: float) -> list[dict[str, Any]]:
     """One row per (key, setting) of everything measured in that environment."""
     groups: dict[tuple[str, str], list[Sample]] = {}
@@ -168,16 +177,13 @@ def summarise_journal(journal: Journal, environment: Environment, precision: flo
     rows = []
     for (key, setting_key), samples in groups.items():
         setting = parse_setting(setting_key)
-        by_worker: dict[str, list[float]] = {}
-        for sample in samples:
-            if sample.status == "ok":
-                by_worker.setdefault(sample.worker, []).extend(sample.samples_ns)
+        seen = measurement(key, setting, samples)
         row: dict[str, Any] = {
             "key": key, "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
-            "scenario": setting.scenario, "processes": len(by_worker),
+            "scenario": setting.scenario, "processes": len(seen.samples_ns),
         }  # fmt: skip
-        if by_worker:
-            found = stats.summarise(by_worker)
+        if seen.samples_ns:
+            found = stats.summarise(seen.samples_ns)
             noisy = not found.min_spread <= precision
             row.update(
                 latency_min_ms=found.min_ms, latency_median_ms=found.median_ms, min_spread=found.min_spread,

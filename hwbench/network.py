@@ -178,12 +178,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was seen: raw samples per (process, round); every statistic is derived from them."""
+    """What was seen of one item: raw samples; every statistic is derived from them."""
 
     key: str
     setting: Setting
-    samples_ns: Mapping[tuple[str, int], tuple[float, ...]]
-    """(worker token, round) -> nanoseconds per run."""
+    samples_ns: Mapping[str, tuple[float, ...]]
+    """Worker process -> nanoseconds per run, in the order taken."""
 
 
 @dataclass(frozen=True)

@@ -178,10 +178,7 @@ def measure(
 def _measured_document(
     key: str, taken: Sequence[Sample], setting: Setting, runtime: str, environment: Mapping[str, Any]
 ) -> dict[str, Any]:
-    by_worker: dict[str, list[float]] = {}
-    for sample in taken:
-        by_worker.setdefault(sample.worker, []).extend(sample.samples_ns)
-    latency = stats.summarise(by_worker)
+    latency = stats.summarise(luts.measurement(key, setting, taken).samples_ns)
     return {
         "model": key,
         "runtime": runtime,

@@ -1,7 +1,7 @@
 """What a predictor is: it learns from measured whole networks and tells what each op adds to a network.
 
 Its answer for a workload is `constant_ms` plus the sum of `op_ms` over the workload's ops, so a search can
-compile it to arrays. State is JSON values and plain arrays, never a pickle.
+compile it to arrays. State is JSON values and plain arrays, nothing that runs when loaded.
 """
 
 from __future__ import annotations
