@@ -325,6 +325,7 @@ def predict(
                 "device": fitted.card["device"],
                 "runtime": runtime,
                 "setting": setting.key,
+                "source": found.source,
                 "ops_ms": dict(found.ops_ms),
             }
         )

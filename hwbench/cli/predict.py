@@ -29,11 +29,12 @@ def run(
     answers = hwbench.predict(space, arch, device, runtime, options.setting(dtype, batch, threads), workspace, statistic)
     first = answers[0]
     if json:
-        shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic")}
+        shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source")}
         console.emit_json({"space": space, **shared, "predictions": answers})
         return
     rows = [
         {"#": i, f"latency ms ({statistic})": a["latency_ms"], "upper ms": a["upper_ms"], "coverage": f"{a['coverage']:.0%}"}
         for i, a in enumerate(answers)
     ]
+    typer.echo(f"from {first['source']}")
     console.table(f"{space} on {first['device']} / {runtime} / {first['setting']}", rows)
