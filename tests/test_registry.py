@@ -287,6 +287,7 @@ class Climb:
 '''
 # Only the predictor is a stand-in: a closed form (millions of parameters) instead of a measured device.
 RUN_STRATEGY = """
+from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 from hwbench import registry, searcher
@@ -300,7 +301,7 @@ def params(specs):
 
 searcher.estimators.load = lambda *args, **kwargs: SimpleNamespace(
     cost=lambda space, statistic: summed_cost(space, "params", "M", params),
-    card={"device": "none", "statistics": {}}, margin=lambda statistic: 0.0, folder="nowhere",
+    card={"device": "none", "statistics": {}}, margin=lambda statistic: 0.0, folder=Path("nowhere"),
 )
 found = searcher.search("autoformer-tiny", 6.5, "out", strategy="climb", evaluations=400, seed=1)["search"]
 assert found["strategy"] == "climb" and 100 < found["evaluated"] <= 400, found
