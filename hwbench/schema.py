@@ -35,7 +35,7 @@ class Column:
 
     name: str
     type: str
-    """string, int64, float64, bool, or list<float64>."""
+    """string, int64, float64 or bool."""
     meaning: str
     nullable: bool = False
 

@@ -37,7 +37,7 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     axes: tuple[str, ...]
-    """For each axis the dimension of the spec that sizes it: what a shared supernet weight is sliced by."""
+    """For each axis the dimension that sizes it, of the primitive the parameter belongs to ("" where none does)."""
     init: str = "normal"
     """normal: N(0, 1 / fan_in); ones; zeros."""
     fan_in: int = 1
