@@ -18,9 +18,11 @@ _WHOLE = re.compile(r"[0-9]+")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)")
 
 Value = int | str
-DTYPES = ("fp32",)
+DTYPES = ("fp32", "int8", "fp16")
 """Number formats a Setting may ask for; a runtime that computes in another one is an error, not a fallback."""
-SCENARIOS = ("back-to-back",)
+SCENARIOS = ("back-to-back", "paced-<gap>ms", "cold")
+"""How runs follow each other: at once; after an idle gap (`paced-20ms`); after everything was pushed out of the caches."""
+_SCENARIO = re.compile(r"back-to-back|cold|paced-[1-9][0-9]{0,3}ms")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Setting:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype '{self.dtype}' is not supported; available: {', '.join(DTYPES)}.")
-        if self.scenario not in SCENARIOS:
+        if not _SCENARIO.fullmatch(self.scenario):
             raise UsageError(f"scenario '{self.scenario}' is not supported; available: {', '.join(SCENARIOS)}.")
         for name, value in (("batch", self.batch), ("threads", self.threads)):
             if not isinstance(value, int) or value < 1:
@@ -178,12 +180,14 @@ class Workload:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was seen of one item: raw samples; every statistic is derived from them."""
+    """What was seen of one item: raw readings; every statistic is derived from them."""
 
     key: str
     setting: Setting
-    samples_ns: Mapping[str, tuple[float, ...]]
-    """Worker process -> nanoseconds per run, in the order taken."""
+    bursts_ns: Mapping[str, tuple[tuple[float, ...], ...]]
+    """Worker process -> its bursts in the order taken, each a tuple of readings: nanoseconds per run, as read."""
+    extra_ns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Worker process -> readings of moments chosen to be undisturbed: for the minimum only."""
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,12 @@ def test_a_setting_has_a_key_of_its_own():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"dtype": "fp16"}, "dtype 'fp16'"),
-        ({"scenario": "offline"}, "scenario 'offline'"),
+        ({"dtype": "fp64"}, "dtype 'fp64' is not supported; available: fp32, int8, fp16"),
+        ({"scenario": "offline"}, "scenario 'offline' is not supported; available: back-to-back, paced-<gap>ms, cold"),
+        ({"scenario": "paced-0ms"}, "scenario 'paced-0ms'"),
+        ({"scenario": "paced-20"}, "scenario 'paced-20'"),
+        ({"scenario": "paced-1.5ms"}, "scenario 'paced-1.5ms'"),
+        ({"scenario": "cold "}, "scenario 'cold '"),
         ({"batch": 0}, "at least 1"),
         ({"threads": -1}, "at least 1"),
         ({"batch": 1.5}, "batch must be a whole number"),

@@ -24,7 +24,8 @@ from hwbench.network import Network, NetworkBuilder, OpSpec, Setting, Tensor
 
 OPSET = 18
 IR_VERSION = 9
-ITEM_BYTES = {"fp32": 4, "int64": 8}
+ITEM_BYTES = {"fp32": 4, "fp16": 2, "int8": 1, "int64": 8}
+# Inputs and outputs count in their signature's format, which converted models keep; parameters in the setting's.
 
 Signature = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
 """(inputs, outputs) of one sample."""

@@ -6,7 +6,8 @@ Runs on devices with Python 3.9.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,9 @@ class Session(Protocol):
 
     def run(self) -> None:
         """One inference; this call is what is timed."""
+
+    def keep_outputs(self) -> None:
+        """After the first run: later ones write to the same buffers, so that they allocate nothing."""
 
     def outputs(self) -> list[np.ndarray]:
         """The results of the last run."""
@@ -30,12 +34,44 @@ class Runtime(Protocol):
     def version(self) -> str:
         """The installed library's version, without loading it."""
 
-    def load(self, path: str, setting: Mapping[str, Any], high: Mapping[str, int]) -> Session:
-        """A session with seeded random inputs; `high` bounds whole-number inputs by name.
+    def load(
+        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    ) -> Session:
+        """A session with seeded random inputs; `high` bounds whole-number inputs, `shapes` fixes free ones, by name.
 
         Raises:
             ValueError: the model cannot run as asked (unknown shape, dtype, provider); the message says why.
         """
+
+
+def fixed_shapes(
+    declared: Mapping[str, Sequence[Any]], given: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, list[int]], dict[str, int]]:
+    """Every input's full shape, and the size of every named free side, from what a model declares and what was given.
+
+    Args:
+        declared: Input -> sides: a whole number, a free side's name, or None for one without.
+        given: Input -> full shape; an input whose free sides others determine needs none.
+    """
+    free: dict[str, int] = {}
+    for name, shape in given.items():
+        if name not in declared:
+            near = difflib.get_close_matches(name, list(declared), n=1, cutoff=0.5)
+            known = ", ".join(f"'{n}'" for n in declared) or "none"
+            raise ValueError(f"there is no input '{name}'; " + (f"did you mean '{near[0]}'?" if near else f"inputs: {known}"))
+        sides = list(declared[name])
+        fits = len(sides) == len(shape) and not any(isinstance(a, int) and a != b for a, b in zip(sides, shape))  # noqa: B905
+        if not fits or any(side < 1 for side in shape):
+            raise ValueError(f"input '{name}' takes {sides}, which the shape {list(shape)} does not fit")
+        for side, size in zip(sides, shape):  # noqa: B905 - Python 3.9 has no strict
+            if isinstance(side, str) and free.setdefault(side, size) != size:
+                raise ValueError(f"free side '{side}' is given as both {free[side]} and {size}")
+    found: dict[str, list[int]] = {}
+    for name in declared:
+        found[name] = list(given[name]) if name in given else [free.get(side, side) for side in declared[name]]
+        if not all(isinstance(side, int) for side in found[name]):
+            raise ValueError(f"input '{name}' has no fixed shape: {list(declared[name])}; give --shape {name}=..")
+    return found, free
 
 
 def random_inputs(shapes: Mapping[str, Any], high: Mapping[str, int]) -> dict[str, np.ndarray]:

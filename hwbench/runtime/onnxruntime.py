@@ -2,17 +2,28 @@
 
 `session.force_spinning_stop` ends a session's spinning when its run ends: idle sessions of a profile would
 otherwise steal the other core from the one being measured.
+
+int8 and fp16 are asserted by what is really executed: a session of its own, gone before the measured one is
+made, runs once under onnxruntime's profiler, which names the element types every kernel read. The file does
+not tell: on x86 CPUs onnxruntime loads an fp16 MatMul and computes it in fp32, sometimes without one cast left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import random_inputs
+from hwbench.runtime.base import fixed_shapes, random_inputs
+
+# Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 PROVIDER = "CPUExecutionProvider"
 NUMPY_TYPES = {
@@ -25,6 +36,12 @@ NUMPY_TYPES = {
     "tensor(int8)": np.int8,
     "tensor(bool)": np.bool_,
 }
+CONVERSIONS = {"Cast", "QuantizeLinear", "DequantizeLinear"}
+"""Kernels that only change the number format: they read every format and compute in none."""
+PRODUCTS = ("MatMul", "Gemm", "Conv", "Attention")
+"""How the names of kernels end that multiply matrices."""
+Kernels = Sequence["tuple[str, set[str]]"]
+"""(kernel, element types it read) in running order."""
 
 
 class OnnxruntimeSession:
@@ -39,16 +56,17 @@ class OnnxruntimeSession:
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
         for output in session.get_outputs():
             self._binding.bind_output(output.name, "cpu")
-        session.run_with_iobinding(self._binding)
-        # Bind the buffers of the first run, so that later runs allocate nothing.
-        values = self._binding.get_outputs()
-        self._binding.clear_binding_outputs()
-        for output, value in zip(session.get_outputs(), values):  # noqa: B905 - Python 3.9 has no strict
-            self._binding.bind_ortvalue_output(output.name, value)
 
     def run(self) -> None:
         """One inference."""
         self._session.run_with_iobinding(self._binding)
+
+    def keep_outputs(self) -> None:
+        """Binds the buffers of the first run, so that later runs allocate nothing."""
+        values = self._binding.get_outputs()
+        self._binding.clear_binding_outputs()
+        for output, value in zip(self._session.get_outputs(), values):  # noqa: B905 - Python 3.9 has no strict
+            self._binding.bind_ortvalue_output(output.name, value)
 
     def outputs(self) -> list[np.ndarray]:
         """The results of the last run."""
@@ -64,27 +82,101 @@ class Onnxruntime:
         """The installed wheel's version."""
         return metadata.version("onnxruntime")
 
-    def load(self, path: str, setting: Mapping[str, Any], high: Mapping[str, int]) -> OnnxruntimeSession:
-        """A session on the CPU provider, which is asserted rather than assumed."""
-        import onnxruntime as ort
+    def load(
+        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    ) -> OnnxruntimeSession:
+        """A session on the CPU provider; provider and number format are asserted rather than assumed."""
+        free: dict[str, int] = {}
+        if shapes:  # the names of free sides are the model's: a session without optimisation or packed weights tells them
+            light = _options(setting, {})
+            light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
+            light.add_session_config_entry("session.disable_prepacking", "1")
+            free = fixed_shapes(_declared(_open(path, light)), shapes)[1]
+        if setting["dtype"] != "fp32":
+            require_dtype(setting["dtype"], executed_kernels(path, _options(setting, free), high, shapes))
+        session = _open(path, _options(setting, free))
+        return OnnxruntimeSession(session, _inputs(session, high, shapes))
 
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = setting["threads"]
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        try:
-            session = ort.InferenceSession(path, options, providers=[PROVIDER])
-        except Exception as error:
-            raise ValueError(f"onnxruntime cannot load it: {str(error).splitlines()[0]}") from error
-        if session.get_providers()[0] != PROVIDER:
-            raise ValueError(f"onnxruntime chose {session.get_providers()[0]} instead of {PROVIDER}")
-        shapes = {}
-        for value in session.get_inputs():
-            if not all(isinstance(side, int) for side in value.shape):
-                raise ValueError(f"input '{value.name}' has no fixed shape: {value.shape}")
-            if value.type not in NUMPY_TYPES:
-                raise ValueError(f"input '{value.name}' has the type {value.type}, which cannot be filled")
-            shapes[value.name] = (value.shape, NUMPY_TYPES[value.type])
-        return OnnxruntimeSession(session, random_inputs(shapes, high))
+
+def _options(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = setting["threads"]
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    for side, size in free.items():
+        options.add_free_dimension_override_by_name(side, size)
+    return options
+
+
+def _open(path: str, options: Any) -> Any:
+    import onnxruntime as ort
+
+    try:
+        session = ort.InferenceSession(path, options, providers=[PROVIDER])
+    except Exception as error:
+        raise ValueError(f"onnxruntime cannot load it: {str(error).splitlines()[0]}") from error
+    if session.get_providers()[0] != PROVIDER:
+        raise ValueError(f"onnxruntime chose {session.get_providers()[0]} instead of {PROVIDER}")
+    return session
+
+
+def _declared(session: Any) -> dict[str, Sequence[Any]]:
+    return {value.name: value.shape for value in session.get_inputs()}
+
+
+def _inputs(session: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+    sides, _ = fixed_shapes(_declared(session), shapes)
+    for value in session.get_inputs():
+        if value.type not in NUMPY_TYPES:
+            raise ValueError(f"input '{value.name}' has the type {value.type}, which cannot be filled")
+    return random_inputs({v.name: (sides[v.name], NUMPY_TYPES[v.type]) for v in session.get_inputs()}, high)
+
+
+def executed_kernels(path: str, options: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Kernels:
+    """What one run really executes; the options are used up."""
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "kernels")
+        session = _open(path, options)
+        session.run(None, _inputs(session, high, shapes))
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    return [
+        (event["args"]["op_name"], {kind for value in event["args"]["input_type_shape"] for kind in value})
+        for event in events
+        if event["cat"] == "Node" and event["name"].endswith("_kernel_time")
+    ]
+
+
+def require_dtype(dtype: str, kernels: Kernels) -> None:
+    """Refuses a model whose kernels do not compute in the number format asked for.
+
+    int8: every matrix product reads 8-bit integers, and something beside conversions does.
+    fp16: no kernel beside conversions reads fp32, and one reads fp16.
+    """
+    computing = [(name, types) for name, types in kernels if name not in CONVERSIONS]
+    if dtype == "int8":
+        products = [(name, types) for name, types in computing if name.endswith(PRODUCTS)]
+        wide = [name for name, types in products if not types & {"int8", "uint8"}]
+        if wide:
+            raise ValueError(
+                f"onnxruntime computes {len(wide)} of {len(products)} matrix products in fp32, not in int8{_named(wide)}"
+            )
+        if not any(types & {"int8", "uint8"} for _, types in computing):
+            raise ValueError(f"onnxruntime computes nothing in int8 here{_named([n for n, _ in computing])}; measure fp32")
+    elif dtype == "fp16":
+        wide = [name for name, types in computing if "float" in types]
+        if wide or not any("float16" in types for _, types in computing):
+            raise ValueError(
+                f"onnxruntime computes fp16 in fp32 on this CPU ({len(wide)} of {len(computing)} kernels{_named(wide)}); "
+                "measure fp32 or int8"
+            )
+    else:
+        raise ValueError(f"onnxruntime cannot tell whether it computes in {dtype}")
+
+
+def _named(kernels: Sequence[str]) -> str:
+    return ": " + ", ".join(sorted(set(kernels))) if kernels else ""
