@@ -14,7 +14,7 @@ _VERBS = {
     "sample": "architecture",
     "export": "architecture",
     "profile": "profiler",
-    "measure": "profiler",
+    "measure": "measurer",
     "fit": "estimator",
     "predict": "estimator",
     "search": "searcher",

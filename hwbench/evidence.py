@@ -287,15 +287,15 @@ def _noise(e: Evidence) -> Block:
             text for c, top in zip(SPREADS.values(), worst, strict=True) for text in (percent(median(found, c)), percent(top))
         ]
         span = f"{min(processes, default=0)} to {max(processes, default=0)}"
-        noisy = f"{sum(row['status'] != 'ok' for row in found)} of {len(found)}"
-        return (name, str(len(found)), span, f"{sum(row['samples'] for row in found):,}", *spreads, noisy)
+        doubtful = f"{sum(row['verdict'] != 'stable' for row in found)} of {len(found)}"
+        return (name, str(len(found)), span, f"{sum(row['samples'] for row in found):,}", *spreads, doubtful)
 
     stored = e.card["noise"]
     n = len(e.card["fit_networks"]) + len(e.card["holdout_networks"])
     spread = [percent(stored["min_spread_median"]), percent(stored["min_spread_max"])]
     calibration = ("calibration networks", str(n), MISSING, MISSING, *spread, MISSING, MISSING, MISSING)
     head = ("measured", "rows", "processes", "samples", "min spread, median [%]", "min spread, max. [%]",
-            "p50 spread, median [%]", "p50 spread, max. [%]", "noisy")  # fmt: skip
+            "p50 spread, median [%]", "p50 spread, max. [%]", "not stable")  # fmt: skip
     lacking = len(everything) - len(rows)
     caption = (
         f"Noise. Table rows are those of {e.space}{f' ({lacking} more have no latency)' if lacking else ''}. Noisy: the three "

@@ -53,7 +53,7 @@ class HeatMap:
     xs: Sequence[float]
     ys: Sequence[float]
     cells: Mapping[tuple[float, float], tuple[float, bool]]
-    """(x, y) -> latency in ms, and whether its row is noisy."""
+    """(x, y) -> latency in ms, and whether its row is doubtful (verdict not stable)."""
 
 
 def _drawn(draw: Callable[..., Any]) -> Callable[..., str]:
@@ -255,7 +255,9 @@ def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: st
     for members in groups.values():
         title = ", ".join([op.replace("_", " "), *(f"{name} {members[0][name]}" for name in (*fixed, *free)), "min [ms]"])
         cells = {
-            cell(spec): (row["latency_min_ms"], row["status"] != "ok") for spec in members if (row := rows[spec]) is not None
+            cell(spec): (row["latency_min_ms"], row["verdict"] != "stable")
+            for spec in members
+            if (row := rows[spec]) is not None
         }
         found.append(HeatMap(title, "hidden / width" if ratio else across, "width", xs, widths, cells))
     return found

@@ -1,17 +1,19 @@
-"""The append-only sample journal: one JSON line per (item, process, round), flushed as it is taken.
+"""The append-only sample journal: one JSON line per (item, edition, process, round), flushed as it is taken.
 
 `<name>.samples.jsonl` holds samples, `environments.json` beside it each environment once, by hash. A torn
 last line (the process was killed while writing) is dropped; tables are folds of the journal and can always
-be rebuilt. One writer at a time.
+be rebuilt. One writer at a time. Nothing is ever replaced: measuring an item anew starts its next *edition*.
 
-Format history: 1 first.
+Format history: 1 first. 2: `readings_ns` (was `samples_ns`), edition, canary, empty call, other load, throttling,
+extra readings, links.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +24,26 @@ from hwbench.errors import DataError, MeasurementError
 from hwbench.network import Setting
 from hwbench.workspace import read_json, write_json, writing
 
-VERSION = 1
+VERSION = 2
+
+
+_REQUIRED = ("key", "setting", "process", "round", "worker", "environment", "taken_at", "status")
+_OPTIONAL = (
+    "inner", "canary_ns", "empty_ns", "other_cores", "throttled", "link", "load_ms", "first_ms", "reason",
+)  # fmt: skip
+"""Fields of a Sample that a line holds only where they say something."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line: a sample and what it belongs to."""
+
+    sample: Sample
+    setting: str
+    """A Setting's key."""
+    edition: int
+    taken_at: str
+    environment: Environment
 
 
 class Journal:
@@ -65,13 +86,16 @@ class Journal:
                     return
                 try:
                     entry = json.loads(line)
-                    version = entry["version"]
+                    version = int(entry["version"])
+                    missing = [name for name in _REQUIRED if name not in entry]
                 except (ValueError, TypeError, KeyError):
                     raise DataError(
                         f"{self.path}: line {number} is not a sample; restore the file or delete that line."
                     ) from None
                 if version > VERSION:
                     raise DataError(f"{self.path}: line {number} has a newer format: update hwbench.")
+                if missing:
+                    raise DataError(f"{self.path}: line {number} lacks '{missing[0]}'; restore the file or delete that line.")
                 yield entry
 
     def environments(self) -> dict[str, Environment]:
@@ -91,26 +115,24 @@ class Journal:
                 stored = {key: dict(env.values) for key, env in known.items()}
                 write_json(self._environments_path, {**stored, environment.hash: dict(environment.values)})
 
-    def samples(self, setting: Setting, environment: Environment) -> Iterator[Sample]:
-        """Samples of a setting taken in an environment that may be mixed with this one."""
-        for entry, sample, _ in self.matching(environment):
-            if entry["setting"] == setting.key:
-                yield sample
-
-    def matching(self, environment: Environment) -> Iterator[tuple[dict[str, Any], Sample, Environment]]:
-        """Every entry whose environment agrees with this one on the checked keys."""
+    def matching(self, environment: Environment | None = None) -> Iterator[Entry]:
+        """Every entry, or those whose environment agrees with this one on the checked keys."""
         known = self.environments()
-        agrees = {key: not env.differences(environment) for key, env in known.items()}
-        for entry in self.read():
-            if entry["environment"] not in known:
-                raise DataError(f"{self.path}: environment {entry['environment']} is not in {self._environments_path.name}.")
-            if agrees[entry["environment"]]:
-                sample = Sample(
-                    entry["key"], entry["process"], entry["round"], entry["worker"], entry["status"],
-                    tuple(entry.get("samples_ns", ())), entry.get("inner", 0),
-                    entry.get("load_ms"), entry.get("first_ms"), entry.get("reason"),
-                )  # fmt: skip
-                yield entry, sample, known[entry["environment"]]
+        agrees = {key: environment is None or not env.differences(environment) for key, env in known.items()}
+        for line in self.read():
+            if line["environment"] not in known:
+                raise DataError(f"{self.path}: environment {line['environment']} is not in {self._environments_path.name}.")
+            if agrees[line["environment"]]:
+                facts = {name: line[name] for name in _OPTIONAL if name in line}
+                readings = tuple(line.get("readings_ns", line.get("samples_ns", ())))
+                where = (line["key"], line["process"], line["round"], line["worker"], line["status"], readings)
+                yield Entry(
+                    Sample(*where, extra_ns=tuple(line.get("extra_ns", ())), **facts),
+                    line["setting"],
+                    line.get("edition", 1),
+                    line["taken_at"],
+                    known[line["environment"]],
+                )
 
     def _drop_torn_line(self) -> None:
         if not self.path.exists():
@@ -138,8 +160,8 @@ class Writer:
         self._stream = stream
         self._known: set[str] = set()
 
-    def append(self, sample: Sample, setting: Setting, environment: Environment) -> None:
-        """Stores one round of one item."""
+    def append(self, sample: Sample, setting: Setting, environment: Environment, edition: int = 1) -> None:
+        """Stores one burst of one item."""
         if environment.hash not in self._known:
             self._journal.add_environment(environment)
             self._known.add(environment.hash)
@@ -147,6 +169,7 @@ class Writer:
             "version": VERSION,
             "key": sample.key,
             "setting": setting.key,
+            "edition": edition,
             "process": sample.process,
             "round": sample.round,
             "worker": sample.worker,
@@ -154,14 +177,11 @@ class Writer:
             "taken_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": sample.status,
         }
-        extra: Mapping[str, Any] = {
-            "inner": sample.inner or None,
-            "load_ms": sample.load_ms,
-            "first_ms": sample.first_ms,
-            "reason": sample.reason,
-            "samples_ns": [round(s, 1) for s in sample.samples_ns] or None,
-        }
-        entry.update({name: value for name, value in extra.items() if value is not None})
+        facts = {name: getattr(sample, name) for name in _OPTIONAL}
+        entry.update({name: value for name, value in facts.items() if value is not None and value is not False})
+        for name, readings in (("readings_ns", sample.readings_ns), ("extra_ns", sample.extra_ns)):
+            if readings:
+                entry[name] = [round(r, 1) for r in readings]
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         with writing(self._journal.path):
             written = self._stream.write(line)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry, schema, stats
+from hwbench import registry, schema, stats, verdict
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
-from hwbench.journal import Journal
+from hwbench.journal import Entry, Journal
 from hwbench.network import Measurement, OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.space import base as spaces
@@ -161,50 +161,151 @@ def find_lut(workspace: Workspace, device: str, runtime: str) -> Path:
 
 
 def measurement(key: str, setting: Setting, samples: Iterable[Sample]) -> Measurement:
-    """The good samples of one item, by the process that took them."""
-    by_worker: dict[str, tuple[float, ...]] = {}
+    """The good bursts of one item, by the process that took them; links only join groups."""
+    by_worker: dict[str, tuple[tuple[float, ...], ...]] = {}
+    extra: dict[str, tuple[float, ...]] = {}
     for sample in samples:
-        if sample.status == "ok":
-            by_worker[sample.worker] = (*by_worker.get(sample.worker, ()), *sample.samples_ns)
-    return Measurement(key, setting, by_worker)
+        if sample.status == "ok" and not sample.link:
+            by_worker[sample.worker] = (*by_worker.get(sample.worker, ()), sample.readings_ns)
+            extra[sample.worker] = extra.get(sample.worker, ()) + sample.extra_ns
+    return Measurement(key, setting, by_worker, extra)
 
 
-def summarise_journal(journal: Journal, environment: Environment, precision: float) -> list[dict[str, Any]]:
-    """One row per (key, setting) of everything measured in that environment."""
+def summarise_journal(
+    journal: Journal, environment: Environment, precision: float, editions: Mapping[tuple[str, str], int] | None = None
+) -> list[dict[str, Any]]:
+    """One row per (key, setting) of everything measured in that environment: its newest edition, or the one given."""
+    entries = list(journal.matching(environment))
+    wanted = editions if editions is not None else newest_editions(entries)
     groups: dict[tuple[str, str], list[Sample]] = {}
-    for entry, sample, _ in journal.matching(environment):
-        groups.setdefault((entry["key"], entry["setting"]), []).append(sample)
-    rows = []
-    for (key, setting_key), samples in groups.items():
-        setting = parse_setting(setting_key)
-        seen = measurement(key, setting, samples)
-        row: dict[str, Any] = {
-            "key": key, "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
-            "scenario": setting.scenario, "processes": len(seen.samples_ns),
-        }  # fmt: skip
-        if seen.samples_ns:
-            found = stats.summarise(seen.samples_ns)
-            noisy = not found.min_spread <= precision
-            row.update(
-                latency_min_ms=found.min_ms, latency_median_ms=found.median_ms, min_spread=found.min_spread,
-                median_spread=found.median_spread, samples=found.samples, status="noisy" if noisy else "ok",
-                reason=f"minima of three processes spread by {found.min_spread:.1%}, asked {precision:.1%}" if noisy else None,
-            )  # fmt: skip
-        else:
-            row.update(samples=0, status=samples[-1].status, reason=samples[-1].reason)
-        rows.append(row)
-    return rows
+    for entry in entries:
+        identity = (entry.sample.key, entry.setting)
+        if wanted.get(identity) == entry.edition:
+            groups.setdefault(identity, []).append(entry.sample)
+    everything = {at: [s for (_, a), samples in groups.items() if a == at for s in samples] for at in {a for _, a in groups}}
+    speeds = {at: _Speed(samples) for at, samples in everything.items()}
+    return [_row(key, parse_setting(at), samples, precision, speeds[at]) for (key, at), samples in groups.items()]
+
+
+def newest_editions(entries: Iterable[Entry]) -> dict[tuple[str, str], int]:
+    """(key, setting key) -> the edition that counts: the newest with three processes, or with as many as an older one.
+
+    So an edition that failed or was interrupted does not hide a good one.
+    """
+    processes: dict[tuple[str, str], dict[int, set[int]]] = {}
+    for entry in entries:
+        found = processes.setdefault((entry.sample.key, entry.setting), {}).setdefault(entry.edition, set())
+        if entry.sample.status == "ok":
+            found.add(entry.sample.process)
+    newest = {}
+    for identity, by_edition in processes.items():
+        enough = min(3, max(map(len, by_edition.values())))
+        newest[identity] = max(edition for edition, found in by_edition.items() if len(found) >= enough)
+    return newest
+
+
+class _Speed:
+    """What the canary, the links and the empty call say of all samples of a setting."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        good = [s for s in samples if s.status == "ok"]
+        self.steady_ns = verdict.steady_canary_ns([s.canary_ns for s in good if s.canary_ns is not None])
+        empty = [s.empty_ns for s in good if s.empty_ns is not None]
+        # The same kind of estimate as a row's: the least disturbed of many short bursts, not the luckiest.
+        self.overhead_ns = float(np.percentile(empty, 10)) if empty else None
+        own: dict[tuple[int, str], list[float]] = {}
+        linked: dict[tuple[str, int, str], list[float]] = {}
+        for s in good:
+            if s.link:
+                linked.setdefault((s.worker, s.process, s.key), []).extend(s.undisturbed_ns)
+            else:
+                own.setdefault((s.process, s.key), []).extend(s.undisturbed_ns)
+        joined = {(process, key): stats.level(own[process, key]) for _, process, key in linked if (process, key) in own}
+        self.shifts = verdict.group_shifts(joined, {place: stats.level(readings) for place, readings in linked.items()})
+
+
+def processes(samples: Iterable[Sample]) -> list[verdict.Process]:
+    """What each worker saw of one item, in the order they ran."""
+    by_worker: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.status == "ok" and not sample.link:
+            by_worker.setdefault(sample.worker, []).append(sample)
+
+    def known(taken: list[Sample], name: str) -> list[Any]:
+        return [value for s in taken if (value := getattr(s, name)) is not None]
+
+    return [
+        verdict.Process(
+            worker,
+            stats.level([r for s in taken for r in s.undisturbed_ns]),
+            float(min(canary)) if (canary := known(taken, "canary_ns")) else None,
+            float(np.mean(others)) if (others := known(taken, "other_cores")) else None,
+            sum(counts) if (counts := known(taken, "throttled")) else None,
+        )
+        for worker, taken in by_worker.items()
+    ]
+
+
+def _row(key: str, setting: Setting, samples: Sequence[Sample], precision: float, speed: _Speed) -> dict[str, Any]:
+    seen = measurement(key, setting, samples)
+    row: dict[str, Any] = {
+        "key": key, "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
+        "scenario": setting.scenario, "processes": len(seen.bursts_ns), "overhead_ns": speed.overhead_ns,
+    }  # fmt: skip
+    if not seen.bursts_ns:
+        return {**row, "samples": 0, "status": samples[-1].status, "reason": samples[-1].reason}
+    found = stats.summarise(seen.bursts_ns, seen.extra_ns)
+    seen_by = processes(samples)
+    judged = verdict.judge(seen_by, precision, speed.steady_ns, speed.shifts)
+    others = [p.other_cores for p in seen_by if p.other_cores is not None]
+    return {
+        **row, "latency_min_ms": found.min_ms, "latency_median_ms": found.median_ms, "min_spread": found.min_spread,
+        "median_spread": found.median_spread, "latency_fastest_ms": found.fastest_ms, "median_low_ms": found.median_low_ms,
+        "median_high_ms": found.median_high_ms, "samples": found.samples, "status": "ok", "verdict": judged.word,
+        "reason": judged.reason, "other_cores": float(np.mean(others)) if others else None,
+    }  # fmt: skip
+
+
+LATENCIES = ("latency_min_ms", "latency_median_ms", "latency_fastest_ms", "median_low_ms", "median_high_ms")
+LEAST_MS = 1e-5
+"""What is left of an op that takes no longer than an empty call; its verdict says so."""
+
+
+def _subtract_overhead(row: dict[str, Any]) -> None:
+    """Takes the cost of a call off an op's latencies: in a network the op is not called on its own."""
+    overhead_ns = row.pop("overhead_ns")
+    if row["status"] != "ok" or overhead_ns is None or row["scenario"] != "back-to-back":
+        return
+    row["overhead_ms"] = overhead_ns / 1e6
+    if row["latency_min_ms"] < 1.1 * row["overhead_ms"]:
+        row["reason"] += f"; hardly more than an empty call ({overhead_ns / 1e3:.1f} us)"
+        row["verdict"] = "noisy" if row["verdict"] == "stable" else row["verdict"]
+    for name in LATENCIES:
+        row[name] = max(row[name] - row["overhead_ms"], LEAST_MS)
 
 
 def fold(journal: Journal, path: Path, environment: Environment, precision: float) -> Lut:
     """Writes the table of one environment from the journal and returns it."""
-    rows = summarise_journal(journal, environment, precision)
+    lut = table_of(journal, path, environment, precision)
+    lut.write(path)
+    return Lut.read(path)
+
+
+def table_of(
+    journal: Journal,
+    path: Path,
+    environment: Environment,
+    precision: float,
+    editions: Mapping[tuple[str, str], int] | None = None,
+) -> Lut:
+    """The table a journal holds of one environment, not stored; `editions` asks for older rows."""
+    rows = summarise_journal(journal, environment, precision, editions)
     for row in rows:
+        _subtract_overhead(row)
         spec = OpSpec.parse(row["key"])
         features = ops.features(spec, setting_of(row))
         row.update(op=spec.op, flops=features["flops"], bytes_moved=features["bytes_moved"], parameters=features["parameters"])
-    Lut(path, environment, {(row["key"], setting_of(row).key): row for row in rows}).write(path)
-    return Lut.read(path)
+    return Lut(path, environment, {(row["key"], setting_of(row).key): row for row in rows})
 
 
 def fold_networks(
@@ -216,6 +317,7 @@ def fold_networks(
         known = {row["key"]: json.loads(row["architecture"]) for row in read_networks(path)[0]} | known
     rows = []
     for row in summarise_journal(journal, environment, precision):
+        row.pop("overhead_ns")  # a request pays for its call
         space, _, genes = row["key"].rpartition("/")
         if row["key"] not in known:  # a run that was killed before its fold left the samples only
             column = np.frombuffer(bytes.fromhex(genes), np.uint8)

@@ -1,7 +1,7 @@
 """Which rows are needed, in what order; drives the engine and writes the journal, then folds it to a table.
 
     hwbench profile --space autoformer-tiny          every op key the space can need
-    hwbench measure MODEL.onnx                       any ONNX file with fixed shapes
+    hwbench profile --space autoformer-tiny --again  the same, measured anew; the older rows stay in the journal
 
 Killed at any moment, the next run continues where it was.
 """
@@ -13,21 +13,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from hwbench import device as devices
 from hwbench import environment as environments
 from hwbench import lut as luts
-from hwbench import registry, stats
+from hwbench import precision, registry
 from hwbench.architecture import Architectures
 from hwbench.engine import host
-from hwbench.engine.host import Item, Sample
+from hwbench.engine.host import Item, Plan, Sample
+from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.errors import MeasurementError, UsageError
-from hwbench.journal import Journal
+from hwbench.journal import Entry, Journal
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.space import base as spaces
@@ -36,8 +39,14 @@ from hwbench.workspace import Workspace, writing
 Tick = Callable[[int, int], None]
 """Progress: (rounds taken, rounds planned)."""
 LEVELS = ("blocks", "primitives", "all")
-NETWORK_POLICY = Policy(rounds=6, round_ms=100.0, warmup_ms=1.0, max_processes=5)
-"""Whole networks are one long sample each: more rounds, so that some of them fall into quiet moments."""
+NETWORK_POLICY = Policy(rounds=6, burst_ms=100.0, burst_readings=3, warmup_ms=1.0, max_processes=5)
+"""Whole networks have long runs, so bursts of few: more rounds, so that some of them fall into quiet moments."""
+LEAST_SECONDS, ROW_SECONDS = 20.0, 0.7
+"""Time a profile takes beyond its least number of processes, unless the policy says: at least, and per row."""
+OPS_MEMORY_BYTES = 200_000_000
+"""Ops are small: a group of them that keeps a profile under half a gigabyte is large enough to interleave."""
+CANARY_OP = OpSpec.of("linear", tokens=64, **{"in": 64}, out=64)
+EMPTY_OP = OpSpec.of("relu", tokens=1, dim=1)
 
 
 def no_tick(taken: int, planned: int) -> None:
@@ -56,7 +65,8 @@ class ProfileResult:
     measured_rows: int
     failed: Mapping[str, str]
     """op key -> why it has no latency."""
-    noisy: tuple[str, ...]
+    doubtful: Mapping[str, str]
+    """op key -> verdict and reason, where the verdict is not stable."""
     seconds: float
 
 
@@ -79,10 +89,12 @@ def profile(
     level: str = "blocks",
     policy: Policy = Policy(),
     tick: Tick = no_tick,
+    again: bool = False,
 ) -> ProfileResult:
     """Measures every op the space can need into luts/<device>/<runtime>.parquet of the workspace.
 
-    Rows the workspace already has at the asked precision are not measured again; shipped tables do not count.
+    Rows the workspace already has at the asked precision are not measured, unless `again` asks for a new edition
+    of them; shipped tables do not count.
     """
     started = time.monotonic()
     place = Workspace.at(workspace)
@@ -95,7 +107,10 @@ def profile(
     journal = Journal(path.with_suffix(".samples.jsonl"))
     with model_files() as files:
         items = [files.item(spec.key, ops.single(spec), setting) for spec in specs]
-        taken = _measure_into(journal, items, setting, runtime, here, policy, tick)
+        if policy.max_seconds is None:
+            policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
+        plan = Plan(policy, runtime, files.references(setting), OPS_MEMORY_BYTES)
+        taken = _measure_into(journal, items, setting, here, plan, tick, again)
         table = luts.fold(journal, path, here, policy.precision)
     mine = [table.rows[spec.key, setting.key] for spec in specs]
     return ProfileResult(
@@ -105,7 +120,7 @@ def profile(
         measured_rounds=len(taken),
         measured_rows=len({s.key for s in taken}),
         failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if row["latency_min_ms"] is None},
-        noisy=tuple(row["key"] for row in mine if row["status"] == "noisy"),
+        doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in mine if row["verdict"] not in (None, "stable")},
         seconds=time.monotonic() - started,
     )
 
@@ -132,7 +147,7 @@ def measure_networks(
         networks.update(zip(architectures.keys, spaces.networks(architectures.space, architectures.population), strict=True))
     with model_files() as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
-        _measure_into(journal, items, setting, runtime, here, policy, tick)
+        _measure_into(journal, items, setting, here, Plan(policy, runtime, files.references(setting)), tick)
         luts.fold_networks(journal, path, here, policy.precision, values)
     rows = {row["key"]: row for row in luts.read_networks(path)[0] if luts.setting_of(row) == setting}
     lost = [key for key in networks if rows[key]["latency_min_ms"] is None]
@@ -142,83 +157,6 @@ def measure_networks(
             f"{len(lost)} networks could not be measured; first {row['key']}: {row['status']}, {row['reason']}."
         )
     return {key: rows[key] for key in networks}
-
-
-def measure(
-    models: str | Path | Sequence[str | Path],
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    policy: Policy = NETWORK_POLICY,
-    tick: Tick = no_tick,
-) -> list[dict[str, Any]]:
-    """Measures ONNX files as they are, interleaved if several; one document per file, raw samples included.
-
-    The batch is the file's own; `setting.threads` counts.
-    """
-    require_local(device, Workspace.at(workspace))
-    paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
-    items = [_file_item(path, setting) for path in paths]
-    if len({item.key for item in items}) != len(items):
-        raise UsageError("A model was given twice; give each file once.")
-    samples: dict[str, list[Sample]] = {item.key: [] for item in items}
-    found: dict[str, Any] = {}
-
-    def record(sample: Sample, environment: Mapping[str, Any]) -> None:
-        found.update(environment)
-        if sample.status != "ok":
-            raise MeasurementError(f"{sample.key} could not be measured: {sample.status}, {sample.reason}.")
-        samples[sample.key].append(sample)
-
-    host.measure(items, policy, runtime, host.Progress(), record, tick)
-    return [_measured_document(key, taken, setting, runtime, found) for key, taken in samples.items()]
-
-
-def _measured_document(
-    key: str, taken: Sequence[Sample], setting: Setting, runtime: str, environment: Mapping[str, Any]
-) -> dict[str, Any]:
-    latency = stats.summarise(luts.measurement(key, setting, taken).samples_ns)
-    return {
-        "model": key,
-        "runtime": runtime,
-        "threads": setting.threads,
-        "latency_min_ms": latency.min_ms,
-        "min_spread": latency.min_spread,
-        "latency_median_ms": latency.median_ms,
-        "median_spread": latency.median_spread,
-        "load_ms": min(s.load_ms or 0.0 for s in taken),
-        "first_run_ms": min(s.first_ms or 0.0 for s in taken),
-        "processes": latency.processes,
-        "samples": latency.samples,
-        "environment": dict(environment),
-        "raw": [asdict(s) for s in taken],
-    }
-
-
-def _file_item(path: Path, setting: Setting) -> Item:
-    """A user's ONNX file, checked before any worker starts."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    if not path.is_file():
-        raise UsageError(f"There is no ONNX file at {path}.")
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except DecodeError:
-        raise UsageError(f"{path} does not parse as ONNX; export it again.") from None
-    if not model.graph.node:
-        raise UsageError(f"{path} does not parse as ONNX (no nodes); export it again.")
-    weights = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        sides = value.type.tensor_type.shape.dim
-        free = [d.dim_param or "?" for d in sides if not d.HasField("dim_value")]
-        if value.name not in weights and free:
-            raise UsageError(
-                f"{path}: input '{value.name}' has no fixed shape (free: {', '.join(free)}); export it with fixed shapes."
-            )
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Item(str(path), asdict(setting), lambda: (str(path.resolve()), digest))
 
 
 def current_environment(runtime: str) -> Environment:
@@ -238,28 +176,47 @@ def require_local(device: str, place: Workspace) -> str:
 
 
 def _measure_into(
-    journal: Journal,
-    items: Sequence[Item],
-    setting: Setting,
-    runtime: str,
-    here: Environment,
-    policy: Policy,
-    tick: Tick,
+    journal: Journal, items: Sequence[Item], setting: Setting, here: Environment, plan: Plan, tick: Tick, again: bool = False
 ) -> list[Sample]:
     """Runs the engine for what the journal lacks; returns what was taken now."""
     taken: list[Sample] = []
     with journal.writer() as writer:
-        progress = host.Progress()
-        for sample in journal.samples(setting, here):
-            if sample.status == "ok":
-                progress.note(sample)
+        entries = [e for e in journal.matching(here) if e.setting == setting.key]
+        editions = _editions_to_take(items, entries, again, plan.policy)
+        progress = _progress(entries, editions)
 
         def record(sample: Sample, environment: Mapping[str, Any]) -> None:
-            writer.append(sample, setting, Environment(environment or here.values))
+            writer.append(sample, setting, Environment(environment or here.values), editions[sample.key])
             taken.append(sample)
 
-        host.measure(items, policy, runtime, progress, record, tick)
+        host.measure(items, plan, progress, record, tick)
     return taken
+
+
+def _editions_to_take(items: Sequence[Item], entries: Sequence[Entry], again: bool, policy: Policy) -> dict[str, int]:
+    """The edition each item is to be measured in: its newest, or with `again` the next one of all of them.
+
+    An `again` that was interrupted goes on with its edition: some items known before are not finished in it.
+    """
+    last: dict[str, int] = {}
+    for entry in entries:
+        last[entry.sample.key] = max(last.get(entry.sample.key, 1), entry.edition)
+    newest = max((last[i.key] for i in items if i.key in last), default=0)
+    if not again or not newest:
+        return {item.key: last.get(item.key, 1) for item in items}
+    progress = _progress(entries, dict.fromkeys(last, newest))
+    ended = {e.sample.key for e in entries if e.edition == newest and e.sample.status != "ok"}
+    unfinished = [i for i in items if i.key in last and i.key not in ended and not host.finished(i, policy, progress)]
+    return {item.key: newest if unfinished and newest > 1 else newest + 1 for item in items}
+
+
+def _progress(entries: Sequence[Entry], editions: Mapping[str, int]) -> host.Progress:
+    """What the journal holds of these editions."""
+    progress = host.Progress()
+    for entry in entries:
+        if entry.sample.status == "ok" and editions.get(entry.sample.key) == entry.edition:
+            progress.note(entry.sample)
+    return progress
 
 
 class _HashingStream:
@@ -282,23 +239,55 @@ class ModelFiles:
 
     def item(self, key: str, network: Network, setting: Setting) -> Item:
         """The engine's item for a network."""
-        path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.onnx"
+        path = self.path(key)
+        high = {t.name: t.high for t in network.inputs if t.high is not None}
 
         def model() -> tuple[str, str]:
             with writing(path), path.open("wb") as stream:
                 hashing = _HashingStream(stream)
                 ops.write_model(network, setting, hashing)  # type: ignore[arg-type]
-            return str(path), hashing.digest.hexdigest()
+            if setting.dtype == "fp32":
+                return str(path), hashing.digest.hexdigest()
+            return precise(path, setting.dtype, high, {})
 
+        values = max(int(np.prod(t.shape)) for t in ops.tensors(network).values()) * setting.batch
         parameters = sum(ops.parameter_count(spec) for spec in network.specs)
         return Item(
             key,
             asdict(setting),
             model,
-            {t.name: t.high for t in network.inputs if t.high is not None},
-            memory_bytes=int(5.2 * parameters) + (24 << 20),
+            high,
+            # Seen: weights are held up to 1.9 times (packed for the matrix kernels), a session takes 1.5 MB.
+            memory_bytes=int(7.6 * parameters) + 12 * values + (2 << 20),
             release=lambda: path.unlink(missing_ok=True),
         )
+
+    def path(self, key: str) -> Path:
+        """Where the model of a key goes."""
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.onnx"
+
+    def references(self, setting: Setting) -> list[Item]:
+        """The canary and the empty call, run around every burst on as many threads as the rest."""
+        plain = Setting(threads=setting.threads)
+        return [self.item(key, ops.single(spec), plain) for key, spec in ((CANARY, CANARY_OP), (EMPTY, EMPTY_OP))]
+
+
+def precise(path: Path, dtype: str, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
+    """Rewrites a scratch model in another number format; returns (path, sha256)."""
+    converted = path.with_suffix(f".{dtype}.onnx")
+    try:
+        precision.convert(path, dtype, converted, precision.calibration_inputs(path, high, shapes))
+        with writing(path):
+            converted.replace(path)
+    finally:
+        converted.unlink(missing_ok=True)
+    return str(path), file_sha256(path)
+
+
+def file_sha256(path: Path) -> str:
+    """A file's identity."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager

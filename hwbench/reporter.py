@@ -9,6 +9,7 @@ sections, so a number cannot differ between them; same files in, same bytes out.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -181,7 +182,7 @@ def _doubts(e: Evidence) -> list[str]:
     """What weakens the answer, each with its numbers and, where there is one, the next step."""
     s, winner, budget = e.statistic, e.finalists[0], e.about["budget_ms"]
     spread = winner[SPREADS[s]]
-    noisy = sum(row["status"] != "ok" for row in e.rows)
+    doubtful = Counter(row["verdict"] for row in e.rows if row["verdict"] != "stable")
     found = [f"{e.about['proxy']} ({_unit(e.about['proxy'])}) stands in for accuracy: no network was trained."]
     if len(ties := [row for row in e.finalists if row["score"] == winner["score"]]) > 1:
         found.append(
@@ -193,10 +194,12 @@ def _doubts(e: Evidence) -> list[str]:
         found.append(
             f"The winner's {s} lies closer to the budget than its spread of {percent(spread)} %: the verdict may turn."
         )
-    if noisy:
+    if doubtful:
+        words = ", ".join(f"{n} {word}" for word, n in doubtful.items())
         found.append(
-            f"{noisy} of {len(e.rows)} verified networks are noisy: their three lowest per-process minima did not come as "
-            "close as asked (noise table below). Measure again in a new workspace on a quiet machine."
+            f"{doubtful.total()} of {len(e.rows)} verified networks are not stable ({words}): their three lowest per-process "
+            "minima did not come as close as asked, the machine's speed changed or others used it (noise table below). "
+            "Measure again in a new workspace on a quiet machine."
         )
     if (moves := median(e.rows, "median_spread")) is not None and moves > 0.05:
         found.append(
@@ -295,21 +298,21 @@ def _table_of_ops(e: Evidence) -> Section:
         left_out = f" The first {MAX_MAPS} of {len(maps)} maps." if len(maps) > MAX_MAPS else ""
         caption = (
             f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows, * "
-            f"marks a noisy one (noise table below). A cell the table lacks says so.{left_out}"
+            f"marks a doubtful one (verdict not stable; noise table below). A cell the table lacks says so.{left_out}"
         )
         blocks.append(Block("picture", caption, name="table", svg=figures.heat_maps(maps[:MAX_MAPS])))
     others = [(spec, row) for spec, row in rows.items() if spec not in drawn]
     cells = [
         (
             spec.key,
-            *((_measured(row, "min"), _measured(row, "p50"), row["status"]) if row else (MISSING, MISSING, "not measured")),
+            *((_measured(row, "min"), _measured(row, "p50"), row["verdict"]) if row else (MISSING, MISSING, "not measured")),
         )
         for spec, row in others[:MAX_OTHER_ROWS]
     ]
     more = f" The first {MAX_OTHER_ROWS} of {len(others)}." if len(others) > MAX_OTHER_ROWS else ""
     if cells:
         caption = f"The space's other table rows, each run alone.{more} ± is the spread, as above."
-        blocks.append(Block("table", caption, ("op", "min ± spread [ms]", "p50 ± spread [ms]", "status"), cells))
+        blocks.append(Block("table", caption, ("op", "min ± spread [ms]", "p50 ± spread [ms]", "verdict"), cells))
     return "Lookup table", blocks
 
 

@@ -6,6 +6,9 @@ is an error that says "update hwbench".
 
 Version history
     lut 1, networks 1, trials 1, verification 1: first.
+    lut 2, networks 2, verification 2: status says whether there is a latency, verdict whether to trust it; latency_fastest_ms,
+        the interval of the median, other_cores; lut also overhead_ms. In version 1 a minimum was the smallest single
+        reading, which is latency_fastest_ms now; its latency_min_ms is kept as it was.
 """
 
 from __future__ import annotations
@@ -66,19 +69,23 @@ _SETTING = (
     Column("scenario", "string", "how runs follow each other"),
 )
 _LATENCY = (
-    Column("latency_min_ms", "float64", "smallest sample over all processes", nullable=True),
+    Column("latency_min_ms", "float64", "smallest level (the lowest speed met often) over all processes", nullable=True),
     Column("latency_median_ms", "float64", "median over processes of process medians", nullable=True),
-    Column("min_spread", "float64", "spread of the three lowest per-process minima, relative", nullable=True),
+    Column("min_spread", "float64", "spread of the three lowest processes, relative", nullable=True),
     Column("median_spread", "float64", "spread of the process medians, relative", nullable=True),
     Column("processes", "int64", "fresh worker processes that measured it"),
-    Column("samples", "int64", "raw samples in the journal"),
-    Column("status", "string", "ok, noisy (precision not reached), refused, crashed or hung"),
-    Column("reason", "string", "why the status is not ok", nullable=True),
+    Column("samples", "int64", "bursts in the journal"),
+    Column("status", "string", "ok, refused, crashed or hung"),
+    Column("reason", "string", "why the status or the verdict", nullable=True),
+    Column("verdict", "string", "stable, noisy, shifted or throttled", nullable=True),
+    Column("latency_fastest_ms", "float64", "smallest single reading", nullable=True),
+    Column("median_low_ms", "float64", "95 % interval of the median, bootstrap over processes", nullable=True),
+    Column("median_high_ms", "float64", "its upper end", nullable=True),
+    Column("other_cores", "float64", "CPU cores other processes kept busy meanwhile", nullable=True),
 )
-
 LUT = Table(
     "lut",
-    1,
+    2,
     (
         Column("key", "string", "canonical op key"),
         Column("op", "string", "operator or fused block"),
@@ -87,12 +94,13 @@ LUT = Table(
         Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch"),
         Column("bytes_moved", "float64", "least traffic of one run, whole batch"),
         Column("parameters", "float64", "learned values"),
+        Column("overhead_ms", "float64", "cost of an empty call, subtracted from the latencies of this row", nullable=True),
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
 )
 NETWORKS = Table(
     "networks",
-    1,
+    2,
     (
         Column("space", "string", "search space"),
         Column("architecture", "string", "architecture as JSON values"),
@@ -118,7 +126,7 @@ TRIALS = Table(
 )
 VERIFICATION = Table(
     "verification",
-    1,
+    2,
     (
         Column("space", "string", "search space"),
         Column("architecture", "string", "architecture as JSON values"),
@@ -135,8 +143,27 @@ VERIFICATION = Table(
     ("space", "architecture"),
 )
 
-MIGRATIONS: dict[tuple[str, int], Callable[[Any], Any]] = {}
-"""(table, version) -> step to the next version; empty until a version changes."""
+
+def _add_verdicts(table: Table) -> Callable[[pa.Table], pa.Table]:
+    """Step from version 1 to 2: `status` held the verdict too."""
+
+    def step(data: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        rows = data.to_pylist()
+        for row in rows:
+            old = row["status"]
+            row.update(status="ok" if old == "noisy" else old, verdict={"ok": "stable", "noisy": "noisy"}.get(old))
+        arrays = [pa.array([row.get(c.name) for row in rows], _arrow_type(c.type)) for c in table.columns]
+        return pa.table(arrays, schema=_arrow_schema(table))
+
+    return step
+
+
+MIGRATIONS: dict[tuple[str, int], Callable[[Any], Any]] = {
+    (table.name, 1): _add_verdicts(table) for table in (LUT, NETWORKS, VERIFICATION)
+}
+"""(table, version) -> step to the next version."""
 
 
 def write(path: Path, table: Table, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:

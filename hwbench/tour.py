@@ -57,7 +57,8 @@ def quickstart(
     say(f"1/6 device: {here.name} ({here.cpu_model}, {here.cores} cores)")
     with progress("2/6 profiling ops") as tick:
         table = profile(SPACE, workspace=place.root, tick=tick)
-    say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {len(table.noisy)} noisy")
+    doubtful = f"{len(table.doubtful)} doubtful"
+    say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {doubtful}")
     with progress("3/6 measuring networks to calibrate") as tick:
         fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
     error = fitted.card["statistics"]["min"]["holdout"]

@@ -22,7 +22,10 @@ hypothesis.settings.register_profile("hwbench", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent
-FAST = Policy(rounds=1, round_ms=0.5, sample_ms=0.1, warmup_ms=0.1, min_processes=3, max_processes=3, precision=1.0)
+FAST = Policy(
+    rounds=1, burst_ms=0.5, burst_readings=1, reading_ms=0.1, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1,
+    min_processes=3, max_processes=3, precision=1.0,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")

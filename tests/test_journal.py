@@ -16,8 +16,8 @@ HERE = Environment({"machine": "x86_64", "cpu_model": "A", "isa": ["avx2"], "run
 NEW_KERNEL = Environment({**HERE.values, "kernel": "6.2"})
 ELSEWHERE = Environment({**HERE.values, "cpu_model": "B"})
 SAMPLES = (
-    Sample("gelu(dim=4,tokens=3)", 0, 0, "w0", "ok", (1200.5, 1300.0), 7, 3.25, 0.5),
-    Sample("gelu(dim=4,tokens=3)", 0, 1, "w0", "ok", (1100.0,), 7, 3.25, 0.5),
+    Sample("gelu(dim=4,tokens=3)", 0, 0, "w0", "ok", (1200.5, 1300.0), 7, 40.5, 2.25, 0.0, 0, (), False, 3.25, 0.5),
+    Sample("gelu(dim=4,tokens=3)", 0, 1, "w0", "ok", (1100.0,), 7, 41.5, 2.5, 0.75, 2, (900.0, 900.5), True, 3.25, 0.5),
     Sample("relu(dim=4,tokens=3)", 1, -1, "w1", "crashed", reason="worker ended by signal 9"),
 )
 
@@ -30,6 +30,10 @@ def filled(path) -> Journal:
     return journal
 
 
+def samples(journal: Journal, setting: Setting, environment: Environment) -> list[Sample]:
+    return [entry.sample for entry in journal.matching(environment) if entry.setting == setting.key]
+
+
 def one_line(error: pytest.ExceptionInfo) -> str:
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -37,14 +41,65 @@ def one_line(error: pytest.ExceptionInfo) -> str:
 
 def test_what_is_appended_is_read_back_in_order(tmp_path):
     journal = filled(tmp_path)
-    assert list(journal.samples(Setting(), HERE)) == list(SAMPLES)
+    assert samples(journal, Setting(), HERE) == list(SAMPLES)
     with journal.writer() as writer:
         writer.append(SAMPLES[0], Setting(threads=2), NEW_KERNEL)
-        writer.append(SAMPLES[1], Setting(), ELSEWHERE)
-    assert list(journal.samples(Setting(), HERE)) == list(SAMPLES)
-    assert list(journal.samples(Setting(threads=2), HERE)) == [SAMPLES[0]]  # another kernel may be mixed
-    assert list(journal.samples(Setting(), ELSEWHERE)) == [SAMPLES[1]]  # another CPU may not
+        writer.append(SAMPLES[1], Setting(), ELSEWHERE, edition=3)
+    assert samples(journal, Setting(), HERE) == list(SAMPLES)
+    assert samples(journal, Setting(threads=2), HERE) == [SAMPLES[0]]  # another kernel may be mixed
+    assert samples(journal, Setting(), ELSEWHERE) == [SAMPLES[1]]  # another CPU may not
     assert [entry["setting"] for entry in journal.read()][3:] == ["fp32-b1-t2-back-to-back", "fp32-b1-t1-back-to-back"]
+    everything = list(journal.matching())
+    assert [entry.sample for entry in everything] == [*SAMPLES, SAMPLES[0], SAMPLES[1]]
+    assert [entry.edition for entry in everything] == [1, 1, 1, 1, 3]
+    assert [entry.environment for entry in everything] == [HERE, HERE, HERE, NEW_KERNEL, ELSEWHERE]
+    assert all(entry.taken_at.endswith("+00:00") for entry in everything)
+
+
+def test_what_a_machine_did_not_tell_is_not_stored_and_what_it_told_is(tmp_path):
+    """0 cores busy and 0 throttle events are readings; None is the absence of one."""
+    journal = filled(tmp_path)
+    told, _, failed = journal.read()
+    assert (told["other_cores"], told["throttled"]) == (0.0, 0)
+    assert not {"link", "extra_ns"} & set(told)
+    assert {"readings_ns", "extra_ns", "canary_ns", "empty_ns", "other_cores", "throttled", "link", "load_ms"} & set(
+        failed
+    ) == set()
+    silent = Sample("gelu(dim=4,tokens=3)", 0, 2, "w0", "ok", (1100.0,), 7)
+    with journal.writer() as writer:
+        writer.append(silent, Setting(), HERE)
+    assert samples(journal, Setting(), HERE)[-1] == silent
+
+
+def test_readings_are_stored_as_read_to_a_tenth_of_a_nanosecond(tmp_path):
+    journal = Journal(tmp_path / "onnxruntime.samples.jsonl")
+    with journal.writer() as writer:
+        writer.append(Sample("k", 0, 0, "w", "ok", (1234.56789, 0.04, 3e9), 1), Setting(), HERE)
+    assert samples(journal, Setting(), HERE)[0].readings_ns == (1234.6, 0.0, 3e9)
+
+
+FIRST_FORMAT = (
+    '{"version":1,"key":"gelu(dim=4,tokens=3)","setting":"fp32-b1-t1-back-to-back","process":2,"round":7,"worker":"w5",'
+    '"environment":"%s","taken_at":"2026-11-16T10:00:00+00:00","status":"ok","samples_ns":[1500.0,1200.5],"inner":7,'
+    '"load_ms":3.25,"first_ms":0.5}\n'
+    '{"version":1,"key":"relu(dim=4,tokens=3)","setting":"fp32-b1-t1-back-to-back","process":0,"round":-1,"worker":"w5",'
+    '"environment":"%s","taken_at":"2026-11-16T10:00:01+00:00","status":"hung","reason":"no answer within 120 s"}\n'
+)
+
+
+def test_lines_of_the_first_format_are_read_as_readings_of_the_first_edition(tmp_path):
+    journal = filled(tmp_path)
+    before = FIRST_FORMAT.replace("%s", HERE.hash).encode()
+    journal.path.write_bytes(before)
+    old, hung = journal.matching(HERE)
+    expected = Sample("gelu(dim=4,tokens=3)", 2, 7, "w5", "ok", (1500.0, 1200.5), 7, load_ms=3.25, first_ms=0.5)
+    assert (old.sample, old.edition, old.taken_at) == (expected, 1, "2026-11-16T10:00:00+00:00")
+    assert (old.sample.value_ns, old.sample.canary_ns, old.sample.link) == (1350.25, None, False)
+    assert (hung.sample.status, hung.sample.reason, hung.sample.readings_ns) == ("hung", "no answer within 120 s", ())
+    with journal.writer() as writer:
+        writer.append(SAMPLES[0], Setting(), HERE, edition=2)
+    assert journal.path.read_bytes().startswith(before)  # formats stand side by side
+    assert samples(journal, Setting(), HERE) == [expected, hung.sample, SAMPLES[0]]
 
 
 def test_a_journal_that_is_not_there_is_empty(tmp_path):
@@ -63,7 +118,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_cut(tmp_path):
         with journal.writer() as writer:
             assert journal.path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:left])
             writer.append(SAMPLES[2], Setting(), HERE)
-        assert list(journal.samples(Setting(), HERE)) == [*SAMPLES[:left], SAMPLES[2]]
+        assert samples(journal, Setting(), HERE) == [*SAMPLES[:left], SAMPLES[2]]
 
 
 def test_a_torn_line_longer_than_one_read_is_dropped(tmp_path):
@@ -99,7 +154,7 @@ def test_a_second_writer_is_refused_and_a_later_one_is_not(tmp_path, python):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"version":2,"key":"x"}\n', "line 4 has a newer format: update hwbench."),
+        (b'{"version":3,"key":"x"}\n', "line 4 has a newer format: update hwbench."),
         (b'{"version":1,"ke\n', "line 4 is not a sample"),
         (b"\xff\xfe\n", "line 4 is not a sample"),
         (b"17\n", "line 4 is not a sample"),
@@ -149,7 +204,7 @@ def test_samples_of_an_environment_nobody_stored_are_refused(tmp_path):
     journal = filled(tmp_path)
     (tmp_path / "environments.json").unlink()
     with pytest.raises(DataError) as error:
-        list(journal.samples(Setting(), HERE))
+        list(journal.matching(HERE))
     assert f"environment {HERE.hash} is not in environments.json" in one_line(error)
 
 

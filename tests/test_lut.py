@@ -31,7 +31,8 @@ MS = 1e6
 BY_HAND = {"w0": [2.0, 3.0, 4.0], "w2": [2.02, 2.5, 2.6, 9.0], "w1": [2.1, 5.0]}
 
 
-def write(folder, *samples: tuple[Sample, Setting, Environment]) -> Journal:
+def write(folder, *samples: tuple) -> Journal:
+    """Each sample with its setting, environment and, where not the first, edition."""
     journal = Journal(folder / "onnxruntime.samples.jsonl")
     with journal.writer() as writer:
         for sample in samples:
@@ -42,7 +43,7 @@ def write(folder, *samples: tuple[Sample, Setting, Environment]) -> Journal:
 def taken(spec: OpSpec, by_worker: dict[str, list[float]] = BY_HAND, setting=Setting(), environment=HERE):
     """One sample per round, as the engine would hand them on."""
     return [
-        (Sample(spec.key, process, number, worker, "ok", (ms * MS,), 1, 1.0, 1.0), setting, environment)
+        (Sample(spec.key, process, number, worker, "ok", (ms * MS,), 1), setting, environment)
         for process, (worker, values) in enumerate(by_worker.items())
         for number, ms in enumerate(values)
     ]
@@ -71,7 +72,10 @@ def test_the_fold_by_hand(tmp_path):
     assert row["latency_median_ms"] == pytest.approx(3.0, rel=1e-12)
     assert row["min_spread"] == pytest.approx((2.1 - 2.0) / 2.0, rel=1e-12)
     assert row["median_spread"] == pytest.approx((3.55 - 2.55) / 3.0, rel=1e-12)
-    assert (row["processes"], row["samples"], row["status"], row["reason"]) == (3, 9, "ok", None)
+    assert (row["processes"], row["samples"], row["status"], row["verdict"]) == (3, 9, "ok", "stable")
+    assert row["reason"] == "minima of 3 processes within 5.0%"
+    assert (row["latency_fastest_ms"], row["median_low_ms"], row["median_high_ms"]) == pytest.approx((2.0, 2.55, 3.55))
+    assert (row["overhead_ms"], row["other_cores"]) == (None, None)  # nobody told
     assert (row["op"], row["dtype"], row["batch"], row["threads"]) == ("gelu", "fp32", 1, 1)
     assert row["parameters"] == 0
     assert row["bytes_moved"] == 2 * 3 * 4 * 4  # read and written once
@@ -79,9 +83,11 @@ def test_the_fold_by_hand(tmp_path):
 
 def test_a_row_that_does_not_repeat_says_so(tmp_path):
     row = table(tmp_path, *taken(GELU), precision=0.04).rows[GELU.key, Setting().key]
-    assert (row["status"], row["reason"]) == ("noisy", "minima of three processes spread by 5.0%, asked 4.0%")
+    assert (row["status"], row["verdict"]) == ("ok", "noisy")
+    assert row["reason"] == "minima of 3 processes within 5.0%, asked 4.0%"
     two = table(tmp_path / "two", *taken(GELU, {"w0": [2.0], "w1": [2.0]})).rows[GELU.key, Setting().key]
-    assert (two["status"], two["min_spread"], two["latency_min_ms"]) == ("noisy", None, 2.0)
+    assert (two["status"], two["verdict"], two["min_spread"], two["latency_min_ms"]) == ("ok", "noisy", None, 2.0)
+    assert (two["median_low_ms"], two["median_high_ms"]) == (None, None)
 
 
 def test_a_failure_is_a_status_and_never_a_number(tmp_path):
@@ -94,7 +100,7 @@ def test_a_failure_is_a_status_and_never_a_number(tmp_path):
         *taken(ADD),
     )
     gelu, relu, add = (found.rows[spec.key, Setting().key] for spec in (GELU, RELU, ADD))
-    empty = dict.fromkeys(("latency_min_ms", "latency_median_ms", "min_spread", "median_spread"))
+    empty = dict.fromkeys(("latency_min_ms", "latency_median_ms", "min_spread", "median_spread", "verdict", "overhead_ms"))
     assert {name: gelu[name] for name in empty} == empty
     assert (gelu["status"], gelu["reason"], gelu["samples"], gelu["processes"]) == ("crashed", "worker ended by signal 9", 0, 0)
     assert (relu["status"], relu["reason"]) == ("refused", "no kernel")  # the last word
@@ -139,6 +145,166 @@ def test_samples_of_networks_killed_before_their_fold_are_kept(tmp_path):
     assert {row["key"]: json.loads(row["architecture"]) for row in rows} == dict(zip(drawn.keys, drawn.values, strict=True))
     assert {row["space"] for row in rows} == {"autoformer-tiny"}
     assert environment == HERE
+
+
+# Bursts, overhead, editions, verdicts in the fold
+
+
+def bursts(spec: OpSpec, ms: float | list[float], workers=("w0", "w1", "w2"), edition=1, setting=Setting(), **facts):
+    """One burst of each worker with the same readings and facts."""
+    readings = tuple(m * MS for m in (ms if isinstance(ms, list) else [ms]))
+    return [
+        (Sample(spec.key, process, 0, worker, "ok", readings, 1, **facts), setting, HERE, edition)
+        for process, worker in enumerate(workers)
+    ]
+
+
+def test_a_process_counts_by_its_level(tmp_path):
+    row = table(tmp_path, *bursts(GELU, [0.5, 2.0, 2.0, 9.0])).rows[GELU.key, Setting().key]
+    assert (row["latency_min_ms"], row["latency_fastest_ms"], row["latency_median_ms"]) == (2.0, 0.5, 2.0)
+    assert (row["processes"], row["samples"]) == (3, 3)
+
+
+def test_extra_readings_are_for_the_minimum(tmp_path):
+    row = table(tmp_path, *bursts(GELU, [3.0, 3.0, 3.0], extra_ns=(2.0 * MS, 2.0 * MS))).rows[GELU.key, Setting().key]
+    assert (row["latency_min_ms"], row["latency_median_ms"], row["latency_fastest_ms"]) == (2.0, 3.0, 3.0)
+
+
+def test_an_op_is_stored_without_its_call(tmp_path):
+    """0.5 ms are the cost of an empty call; the raw readings keep it."""
+    journal = write(tmp_path, *bursts(GELU, [1.5, 2.0, 2.0, 9.0], empty_ns=0.5 * MS))
+    before = journal.path.read_bytes()
+    row = fold(journal, tmp_path / "onnxruntime.parquet", HERE, 0.06).rows[GELU.key, Setting().key]
+    assert row["overhead_ms"] == 0.5
+    names = ("latency_min_ms", "latency_median_ms", "latency_fastest_ms", "median_low_ms", "median_high_ms")
+    assert [row[name] for name in names] == [1.5, 1.5, 1.0, 1.5, 1.5]
+    assert (row["min_spread"], row["verdict"]) == (0.0, "stable")
+    assert journal.path.read_bytes() == before
+    assert next(journal.read())["readings_ns"] == [1.5 * MS, 2.0 * MS, 2.0 * MS, 9.0 * MS]
+
+
+def test_the_call_is_the_tenth_part_of_all_empty_calls_of_the_setting(tmp_path):
+    empties = [0.1, *[0.5] * 9, 0.9]  # the tenth percentile of 11 is the second lowest: neither luck nor a slow spell
+    samples = [
+        (Sample(GELU.key, 0, i, "w0", "ok", (2.0 * MS,), 1, empty_ns=empty * MS), Setting(), HERE)
+        for i, empty in enumerate(empties)
+    ]
+    threads = Setting(threads=2)
+    other = [(Sample(GELU.key, 0, 0, "w9", "ok", (2.0 * MS,), 1, empty_ns=0.05 * MS), threads, HERE)]
+    rows = table(tmp_path, *samples, *other).rows
+    assert rows[GELU.key, Setting().key]["overhead_ms"] == 0.5
+    assert rows[GELU.key, threads.key]["overhead_ms"] == 0.05
+
+
+def test_an_op_hardly_slower_than_a_call_says_so(tmp_path):
+    rows = table(
+        tmp_path,
+        *bursts(GELU, 0.54, empty_ns=0.5 * MS),
+        *bursts(RELU, 0.4, empty_ns=0.5 * MS),
+        *bursts(ADD, 0.56, empty_ns=0.5 * MS),
+    ).rows
+    gelu, relu, add = (rows[spec.key, Setting().key] for spec in (GELU, RELU, ADD))
+    assert gelu["verdict"] == relu["verdict"] == "noisy"
+    assert gelu["reason"] == "minima of 3 processes within 0.0%; hardly more than an empty call (500.0 us)"
+    assert gelu["latency_min_ms"] == pytest.approx(0.04)
+    assert relu["latency_min_ms"] == luts.LEAST_MS  # never nothing, never negative
+    assert (add["verdict"], add["latency_min_ms"]) == ("stable", pytest.approx(0.06))
+
+
+@pytest.mark.parametrize("scenario", ["cold", "paced-20ms"])
+def test_a_warm_empty_call_is_not_taken_off_other_scenarios(tmp_path, scenario):
+    setting = Setting(scenario=scenario)
+    row = table(tmp_path, *bursts(GELU, 2.0, setting=setting, empty_ns=0.5 * MS)).rows[GELU.key, setting.key]
+    assert (row["latency_min_ms"], row["overhead_ms"]) == (2.0, None)
+
+
+def test_a_network_pays_for_its_call(tmp_path):
+    drawn = hwbench.sample("autoformer-tiny", 1, seed=3)
+    sample = Sample(drawn.keys[0], 0, 0, "w", "ok", (30.0 * MS,), 1, empty_ns=0.5 * MS)
+    path = tmp_path / "onnxruntime.networks.parquet"
+    fold_networks(write(tmp_path, (sample, Setting(), HERE)), path, HERE, 0.01, {})
+    (row,) = read_networks(path)[0]
+    assert row["latency_min_ms"] == 30.0
+    assert "overhead_ms" not in row
+
+
+def test_the_newest_edition_counts_and_older_ones_can_be_asked_for(tmp_path):
+    samples = [*bursts(GELU, 2.0), *bursts(RELU, 1.0), *bursts(GELU, 3.0, ("x0", "x1", "x2"), edition=2)]
+    journal = write(tmp_path, *samples)
+    newest = fold(journal, tmp_path / "onnxruntime.parquet", HERE, 0.06)
+    assert newest.latency_ms([GELU, RELU], Setting(), "min").tolist() == [3.0, 1.0]
+    assert newest.rows[GELU.key, Setting().key]["processes"] == 3  # editions are not mixed
+    editions = {(GELU.key, Setting().key): 1}
+    older = luts.table_of(journal, tmp_path / "onnxruntime.parquet", HERE, 0.06, editions)
+    assert {key: row["latency_min_ms"] for (key, _), row in older.rows.items()} == {GELU.key: 2.0}
+    assert Lut.read(newest.path).rows == newest.rows  # asking stores nothing
+
+
+def test_an_edition_that_only_failed_hides_nothing(tmp_path):
+    lost = (Sample(GELU.key, 0, -1, "x0", "crashed", reason="worker ended by signal 9"), Setting(), HERE, 2)
+    found = table(tmp_path, *bursts(GELU, 2.0), lost)
+    row = found.rows[GELU.key, Setting().key]
+    assert (row["status"], row["latency_min_ms"]) == ("ok", 2.0)
+    never = table(tmp_path / "never", *failed(RELU, "refused", "first"), (*failed(RELU, "hung", "second")[0], 2))
+    assert never.rows[RELU.key, Setting().key]["reason"] == "second"
+
+
+def test_an_edition_just_begun_does_not_hide_a_whole_one(tmp_path):
+    begun = bursts(GELU, 3.0, ("x0", "x1"), edition=2)
+    assert table(tmp_path, *bursts(GELU, 2.0), *begun).latency_ms([GELU], Setting(), "min") == [2.0]
+    as_good = bursts(GELU, 3.0, ("x0", "x1"), edition=2)
+    found = table(tmp_path / "both short", *bursts(GELU, 2.0, ("w0", "w1")), *as_good)
+    assert found.latency_ms([GELU], Setting(), "min") == [3.0]
+
+
+def test_the_fold_judges_by_canary_load_and_throttling(tmp_path):
+    canary = {"canary_ns": 100.0}
+    hot = bursts(OpSpec.of("gelu", tokens=3, dim=5), 2.0, **canary, throttled=1)
+    busy = bursts(OpSpec.of("gelu", tokens=3, dim=6), 2.0, **canary, other_cores=0.5)
+    late = bursts(OpSpec.of("gelu", tokens=3, dim=7), 2.0, canary_ns=110.0)
+    rows = table(tmp_path, *bursts(GELU, 2.0, **canary, other_cores=0.0, throttled=0), *hot, *busy, *late).rows
+    found = {key: (row["verdict"], row["reason"].split(";")[0]) for (key, _), row in rows.items()}
+    assert found == {
+        GELU.key: ("stable", "minima of 3 processes within 0.0%"),
+        "gelu(dim=5,tokens=3)": ("throttled", "the CPU throttled 3 times"),
+        "gelu(dim=6,tokens=3)": ("noisy", "minima of 3 processes within 0.0%"),
+        "gelu(dim=7,tokens=3)": ("shifted", "all taken 10.0% below the machine's steady speed (canary)"),
+    }
+    assert rows["gelu(dim=6,tokens=3)", Setting().key]["other_cores"] == 0.5
+    assert rows[GELU.key, Setting().key]["other_cores"] == 0.0
+
+
+def test_idle_bursts_count_as_idle(tmp_path):
+    """One busy burst of ten is not a busy machine: 0.0 must survive the journal."""
+    loads = [0.5, *[0.0] * 9]
+    samples = [
+        (Sample(GELU.key, i, 0, f"w{i}", "ok", (2.0 * MS,), 1, other_cores=load), Setting(), HERE)
+        for i, load in enumerate(loads)
+    ]
+    row = table(tmp_path, *samples).rows[GELU.key, Setting().key]
+    assert (row["verdict"], row["other_cores"]) == ("stable", pytest.approx(0.05))
+
+
+def test_links_tell_that_a_group_ran_apart(tmp_path):
+    """RELU ran in the group after GELU's, beside GELU as a link, which took 10 % longer there."""
+
+    def processes(spec: OpSpec, values: list[float], worker: str, **facts):
+        return [
+            (Sample(spec.key, p, 3 * facts.get("link", False), f"{worker}{p}", "ok", (ms * MS,), 1, **facts), Setting(), HERE)
+            for p, ms in enumerate(values)
+        ]
+
+    own = processes(GELU, [2.0, 2.0, 2.0], "a")
+    link = processes(GELU, [2.2, 2.2, 2.2], "b", link=True)
+    after = processes(RELU, [1.0, 1.1, 1.2], "b")
+    rows = table(tmp_path, *own, *link, *after).rows
+    relu, gelu = rows[RELU.key, Setting().key], rows[GELU.key, Setting().key]
+    assert (relu["verdict"], relu["reason"].split(";")[0]) == (
+        "shifted", "a group ran 10.0% apart from the one before it (two items measured in both)"
+    )  # fmt: skip
+    assert (gelu["verdict"], gelu["latency_min_ms"]) == ("stable", 2.0)
+    alone = table(tmp_path / "alone", *own, *after).rows[RELU.key, Setting().key]
+    assert (alone["verdict"], alone["reason"]) == ("noisy", "minima of 3 processes within 20.0%, asked 6.0%")
 
 
 # Looking up
@@ -336,7 +502,7 @@ def test_a_newer_table_says_update_hwbench(copy):
     rewrite(path, newer)
     with pytest.raises(DataError) as error:
         Lut.read(path)
-    assert one_line(error) == f"{path} has version 2, this hwbench knows 1: update hwbench."
+    assert one_line(error) == f"{path} has version 3, this hwbench knows 2: update hwbench."
 
 
 def test_the_footer_says_where_the_numbers_come_from(tiny_workspace):

@@ -54,7 +54,7 @@ if sys.argv[2] == "fold":
 if sys.argv[2] == "rename":
     Path.replace = killed
 policy = Policy(precision=0.0, min_processes={PROCESSES}, max_processes={PROCESSES}, rounds={ROUNDS},
-                round_ms=3.0, sample_ms=0.1, warmup_ms=0.1)
+                burst_ms=3.0, burst_readings=1, reading_ms=0.1, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1)
 hwbench.profile({SPACE!r}, workspace=sys.argv[1], policy=policy)
 """
 

@@ -44,7 +44,7 @@ peaks = { gflops_fp32_1_threads = 100.0, bandwidth_gb_s_1_threads = 20.0 }
 def latency(min_ms: float, spread: float = 0.004) -> dict[str, Any]:
     return {
         "latency_min_ms": min_ms, "latency_median_ms": 1.1 * min_ms, "min_spread": spread, "median_spread": 0.12,
-        "processes": 3, "samples": 30, "status": "ok", "reason": INVENTED,
+        "processes": 3, "samples": 30, "status": "ok", "verdict": "stable", "reason": INVENTED,
     }  # fmt: skip
 
 
@@ -285,6 +285,33 @@ def test_p50_search_with_a_broken_budget_and_missing_rows(tmp_path: Path) -> Non
     assert "Its min was measured at 10.900 ± 0.044 ms and predicted at 12.750 ms" in markdown
     assert "(1 more have no latency)" in markdown
     assert "hwbench search --space bert --budget-ms 11.0 --statistic p50" in plain(markdown)
+
+
+def test_networks_that_are_not_stable_are_counted_by_word(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    rows = schema.read(folder / "verification.parquet", schema.VERIFICATION)[0].to_pylist()
+    assert "verified networks are not stable" not in plain(report_of(folder, tmp_path))
+    for row, word in zip(rows, ("noisy", "shifted", "noisy"), strict=False):
+        row["verdict"] = word
+    ordered = sorted(rows, key=lambda row: ["winner", "finalist", "random"].index(row["role"]))
+    write_verification(folder, ordered, "min", 12.5)
+    markdown = plain(report_of(folder, tmp_path))
+    assert f"3 of {len(rows)} verified networks are not stable (" in markdown
+    assert "2 noisy" in markdown
+    assert "1 shifted" in markdown
+
+
+def report_of(folder: Path, root: Path) -> str:
+    report(folder, workspace=root)
+    return (folder / "report.md").read_text()
+
+
+def test_heat_maps_mark_what_is_not_stable() -> None:
+    specs = [OpSpec.of("ffn_block", tokens=9, dim=64, hidden=h, activation="gelu", norm="pre") for h in (128, 192, 256)]
+    words = ("stable", "noisy", "throttled")
+    rows: dict[OpSpec, Any] = {s: {**lut_row(s, 1), "verdict": word} for s, word in zip(specs, words, strict=True)}
+    (drawn,) = figures.maps_of(rows, "ffn_block", "hidden")
+    assert [drawn.cells[x, 64][1] for x in drawn.xs] == [False, True, True]
 
 
 def test_heat_maps_leave_missing_cells_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from hwbench import schema
 from hwbench.errors import DataError
+from hwbench.network import Setting
 from hwbench.schema import LUT, NETWORKS, TRIALS, VERIFICATION, Column, Table
 
 TABLES = (LUT, NETWORKS, TRIALS, VERIFICATION)
@@ -120,6 +122,70 @@ def test_an_older_version_is_read_through_its_migrations(path, monkeypatch):
     monkeypatch.setitem(schema.MIGRATIONS, ("small", 2), lambda data: data)
     with pytest.raises(DataError, match="lacks columns of small version 3"):
         schema.read(path, today)
+
+
+# Columns and rows of version 1, as hwbench 0.1 wrote them; the later columns did not exist.
+FIRST_LATENCY = {"latency_min_ms": 2.0, "latency_median_ms": 3.0, "min_spread": 0.05, "median_spread": 0.3, "processes": 3,
+                 "samples": 9}  # fmt: skip
+FIRST = {
+    "lut": ({"key": "gelu(dim=4,tokens=3)", "op": "gelu"}, {"flops": 1.0, "bytes_moved": 96.0, "parameters": 0.0}),
+    "networks": ({"space": "bert", "architecture": "{}"}, {"key": "bert/00"}),
+    "verification": (
+        {"space": "bert", "architecture": "{}", "role": "winner", "predicted_ms": 2.0, "upper_ms": 2.1},
+        {"measured_ms": 2.0, "plain_sum_ms": 1.9, "flops_ms": None, "primitive_sum_ms": None, "primitive_calibrated_ms": None},
+    ),
+}
+STATUSES = [
+    ("ok", None, "ok", "stable"),
+    ("noisy", "minima of three processes spread by 5.0%, asked 1.0%", "ok", "noisy"),
+    ("crashed", "worker ended by signal 9", "crashed", None),
+]
+
+
+def write_first_version(path, table: Table) -> list[dict]:
+    """A version 1 file made with pyarrow alone; one row per status."""
+    before, after = FIRST[table.name]
+    setting = {} if table.name == "verification" else dict(Setting().__dict__)
+    rows = []
+    for i, (status, reason, _, _) in enumerate(STATUSES):
+        latency = FIRST_LATENCY if status != "crashed" or table.name == "verification" else dict.fromkeys(FIRST_LATENCY, None)
+        counted = {**latency, "processes": 3, "samples": 9, "status": status, "reason": reason}
+        named = {name: f"{value}{i}" if name in ("key", "architecture") else value for name, value in (before | after).items()}
+        first, last = ({name: named[name] for name in part} for part in (before, after))
+        rows.append({**first, **setting, **counted, **last})
+    types = {c.name: {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64()}[c.type] for c in table.columns}
+    data = pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in rows[0]})
+    digest = hashlib.sha256()
+    for name in data.schema.names:
+        digest.update(json.dumps([name, data.column(name).to_pylist()]).encode())
+    footer = {"schema": table.name, "version": 1, "checksum": digest.hexdigest(), "environment": {"cores": 2}}
+    pq.write_table(data.replace_schema_metadata({schema.FOOTER_KEY: json.dumps(footer)}), path)
+    return rows
+
+
+@pytest.mark.parametrize("table", [LUT, NETWORKS, VERIFICATION], ids=lambda table: table.name)
+def test_version_1_is_read_and_its_status_told_apart_from_its_verdict(tmp_path, table):
+    path = tmp_path / "old.parquet"
+    old = write_first_version(path, table)
+    before = path.read_bytes()
+    data, footer = schema.read(path, table)
+    assert data.schema.names == [c.name for c in table.columns]
+    added = {"verdict", "latency_fastest_ms", "median_low_ms", "median_high_ms", "other_cores", "overhead_ms"}
+    for row, was, (_, reason, status, verdict) in zip(data.to_pylist(), old, STATUSES, strict=True):
+        assert (row["status"], row["verdict"], row["reason"]) == (status, verdict, reason)
+        assert {name: row[name] for name in was if name != "status"} == {n: v for n, v in was.items() if n != "status"}
+        assert {row[name] for name in added & set(row) - {"verdict"}} == {None}  # nothing is invented
+    assert footer["environment"] == {"cores": 2}
+    assert path.read_bytes() == before
+
+
+def test_an_edited_table_of_version_1_is_refused(tmp_path):
+    path = tmp_path / "old.parquet"
+    write_first_version(path, LUT)
+    data = pq.read_table(path)
+    pq.write_table(data.slice(1), path)
+    with pytest.raises(DataError, match="checksum differs"):
+        schema.read(path, LUT)
 
 
 @pytest.mark.parametrize("footer", ["{", "[]", "7", '{"schema": "small", "version": 1}', '{"version": 1, "checksum": ""}'])

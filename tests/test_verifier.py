@@ -41,7 +41,8 @@ def test_every_role_is_measured_and_stored(verified):
     assert [len(role(verified, name)) for name in ("winner", "finalist", "random")] == [1, 1, 2]
     assert json.loads(role(verified, "winner")[0]["architecture"]) == verified.search["architectures"][0]
     assert json.loads(role(verified, "finalist")[0]["architecture"]) == verified.search["architectures"][1]
-    assert {row["status"] for row in verified.rows} <= {"ok", "noisy"}
+    assert {row["status"] for row in verified.rows} == {"ok"}
+    assert {row["verdict"] for row in verified.rows} <= {"stable", "noisy", "shifted", "throttled"}
     assert verified.footer["statistic"] == "min"
     stored = json.loads((verified.folder / "verification.json").read_text())
     assert stored == without_nan(verified.summary)

@@ -1,13 +1,12 @@
 """The host's side of measuring: starts fresh workers, interleaves their items, hands every sample on at once.
 
-What was taken from whom: fresh processes (pyperf), random interleaving (google/benchmark), a stop rule on
-agreement rather than on a fixed count (torch `adaptive_autorange`), but between processes: medians on shared
-machines move by 25 %, minima of fresh, interleaved processes repeat within half a percent.
+What was taken from whom stands in policy.py. The plan is fixed by the seed: in process p, round r, items run in the
+order drawn from (seed, p, r). What has been taken before (`done`) is skipped, so a killed run and its continuation
+together do what one run would have done.
 
-The plan is fixed by the seed: in process p, round r, items run in the order drawn from (seed, p, r). What
-has been taken before (`done`) is skipped, so a killed run and its continuation together do what one run
-would have done. Items are loaded in groups that fit a memory limit; every process goes through all groups
-before the next one starts, so each item is measured at several times of the run.
+Items are loaded in groups that fit a memory limit; every process goes through all groups before the next one starts,
+so each item is measured at several times of the run. Every group holds the canary, and two items of the group before
+it (*links*): what those two took in both says how far the groups may be compared.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from __future__ import annotations
 import os
 import random
 import select
+import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -24,10 +25,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from hwbench import stats
 from hwbench.engine.message import PROTOCOL, decode, encode
 from hwbench.engine.policy import Policy
 
 MEMORY_LIMIT_BYTES = 2_000_000_000
+LINKS = 2
+"""Items of the group before that every group measures again."""
+SIGNALS = {signal.SIGKILL: "killed; out of memory?", signal.SIGSEGV: "segmentation fault", signal.SIGILL: "illegal instruction"}
 
 
 class WorkerLost(Exception):
@@ -92,7 +97,9 @@ class WorkerProcess:
 
     def _ending(self) -> str:
         code = self._process.wait()
-        return f"worker ended by signal {-code}" if code < 0 else f"worker ended with code {code}"
+        if code >= 0:
+            return f"worker ended with code {code}"
+        return f"worker ended by signal {-code} ({SIGNALS.get(signal.Signals(-code), signal.Signals(-code).name)})"
 
     def close(self, kill: bool = False) -> None:
         """Ends the process and frees the pipe."""
@@ -114,6 +121,8 @@ class Item:
     model: Callable[[], tuple[str, str]] = field(repr=False)
     """Writes the model when it is needed; returns (path, sha256)."""
     high: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Shapes for inputs the model leaves open."""
     memory_bytes: int = 0
     """Estimate of what a loaded session takes."""
     release: Callable[[], None] = field(default=lambda: None, repr=False)
@@ -122,18 +131,41 @@ class Item:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one round of one item gave; `status` other than ok carries a reason instead of samples."""
+    """One burst of one item; `status` other than ok carries a reason instead of readings."""
 
     key: str
     process: int
     round: int
     worker: str
     status: str
-    samples_ns: tuple[float, ...] = ()
+    readings_ns: tuple[float, ...] = ()
+    """Taken at a moment nobody chose: what medians and percentiles rest on."""
     inner: int = 0
+    canary_ns: float | None = None
+    """The fixed op, around this burst."""
+    empty_ns: float | None = None
+    """A call that does nothing, before this burst."""
+    other_cores: float | None = None
+    """CPU cores other processes kept busy meanwhile."""
+    throttled: int | None = None
+    """Throttle events the kernel counted meanwhile."""
+    extra_ns: tuple[float, ...] = ()
+    """Readings taken once a slow machine was back at its usual speed: for the minimum only."""
+    link: bool = False
+    """Taken in the group after its own, to join the two."""
     load_ms: float | None = None
     first_ms: float | None = None
     reason: str | None = None
+
+    @property
+    def undisturbed_ns(self) -> tuple[float, ...]:
+        """All readings a minimum may rest on."""
+        return self.readings_ns + self.extra_ns
+
+    @property
+    def value_ns(self) -> float:
+        """The middle of the burst."""
+        return statistics.median(self.readings_ns)
 
 
 @dataclass
@@ -142,8 +174,8 @@ class Progress:
 
     done: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     """key -> (process, round) taken."""
-    minima_ns: dict[str, dict[int, float]] = field(default_factory=dict)
-    """key -> process -> smallest sample."""
+    readings_ns: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    """key -> process -> all its readings; links join groups only."""
     failed: set[str] = field(default_factory=set)
 
     def note(self, sample: Sample) -> None:
@@ -152,24 +184,41 @@ class Progress:
             self.failed.add(sample.key)
             return
         self.done.setdefault(sample.key, set()).add((sample.process, sample.round))
-        minima = self.minima_ns.setdefault(sample.key, {})
-        minima[sample.process] = min(minima.get(sample.process, float("inf")), min(sample.samples_ns))
+        if not sample.link:
+            self.readings_ns.setdefault(sample.key, {}).setdefault(sample.process, []).extend(sample.undisturbed_ns)
+
+    def levels_ns(self, key: str, before: int) -> list[float]:
+        """What each process before that one ran at, in order."""
+        taken = self.readings_ns.get(key, {})
+        return [stats.level(taken[process]) for process in sorted(taken) if process < before]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run measures and how."""
+
+    policy: Policy
+    runtime: str
+    references: Sequence[Item] = ()
+    """Loaded into every worker beside its group: the canary and the empty call."""
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+    enough: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Asked after every process; ends the run."""
 
 
 def measure(
     items: Sequence[Item],
-    policy: Policy,
-    runtime: str,
+    plan: Plan,
     progress: Progress,
     record: Callable[[Sample, Mapping[str, Any]], None],
     tick: Callable[[int, int], None] = lambda done, total: None,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
 ) -> None:
-    """Measures every item until the policy is content; calls `record(sample, environment)` for each round.
+    """Measures every item until the policy is content; calls `record(sample, environment)` for each burst.
 
-    `tick(done, total)` counts rounds of the processes that are certain to run.
+    `tick(done, total)` counts bursts of the processes that are certain to run.
     """
-    taken = 0
+    policy, taken = plan.policy, 0
+    deadline = time.monotonic() + policy.max_seconds if policy.max_seconds is not None else float("inf")
     for process in range(policy.max_processes):
         wanted = [i for i in items if i.key not in progress.failed and _wants(i, process, policy, progress)]
         if not wanted:
@@ -177,31 +226,58 @@ def measure(
         certain = max(policy.min_processes - process - 1, 0)
         total = taken + policy.rounds * len(wanted) * (1 + certain)
         # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
-        for group in _groups(_order(wanted, f"{policy.seed}/{process}/groups"), memory_limit_bytes):
-            for sample, environment in _run_group(group, process, policy, runtime, progress):
+        for group, links in _groups(_order(wanted, f"{policy.seed}/{process}/groups"), plan.memory_limit_bytes):
+            for sample, environment in _run_group(group, links, process, plan, progress, deadline):
                 progress.note(sample)
                 record(sample, environment)
                 taken += 1
                 tick(taken, max(total, taken))
+        if plan.enough() or (process + 1 >= policy.min_processes and time.monotonic() > deadline):
+            return
+
+
+def start_up(item: Item, plan: Plan) -> dict[str, float]:
+    """Loads one item alone in a fresh worker: session creation, first run, and peak memory before and after.
+
+    Raises:
+        WorkerLost: the worker crashed or hung, or the runtime refused.
+    """
+    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s)
+    try:
+        answer = worker.ask(_load_message(item, plan.policy))
+        if answer["status"] != "ok":
+            raise WorkerLost("refused", answer["reason"])
+        return {name: answer[name] for name in ("load_ms", "first_ms", "memory_bytes", "memory_before_bytes")}
+    finally:
+        item.release()
+        worker.close(kill=True)
+
+
+def finished(item: Item, policy: Policy, progress: Progress) -> bool:
+    """Whether no process of the plan has anything left to do for the item."""
+    return not any(_wants(item, process, policy, progress) for process in range(policy.max_processes))
 
 
 def _wants(item: Item, process: int, policy: Policy, progress: Progress) -> bool:
     """Whether the plan has rounds of this process left for the item, judged by earlier processes only."""
-    minima = progress.minima_ns.get(item.key, {})
-    if process >= policy.min_processes and policy.reached([m for p, m in minima.items() if p < process]):
+    if policy.content(progress.levels_ns(item.key, process)):
         return False
     done = progress.done.get(item.key, set())
     return any((process, r) not in done for r in range(policy.rounds))
 
 
-def _groups(items: Sequence[Item], limit: int) -> list[list[Item]]:
-    groups: list[list[Item]] = [[]]
+def _groups(items: Sequence[Item], limit: int) -> list[tuple[list[Item], list[Item]]]:
+    """(items, links) of each group; links are the first two of the group before, and count towards the limit."""
+    groups: list[tuple[list[Item], list[Item]]] = [([], [])]
     used = 0
     for item in items:
-        if groups[-1] and used + item.memory_bytes > limit:
-            groups.append([])
-            used = 0
-        groups[-1].append(item)
+        group = groups[-1][0]
+        if group and used + item.memory_bytes > limit:
+            # A link must leave room for the item it is there for.
+            links = [i for i in group if item.memory_bytes + LINKS * i.memory_bytes <= limit][:LINKS]
+            groups.append(([], links))
+            group, used = groups[-1][0], sum(i.memory_bytes for i in links)
+        group.append(item)
         used += item.memory_bytes
     return groups
 
@@ -211,35 +287,54 @@ def _order(items: Sequence[Item], drawn_from: str) -> list[Item]:
     return sorted(items, key=lambda item: random.Random(f"{drawn_from}/{item.key}").random())
 
 
+def _load_message(item: Item, policy: Policy) -> dict[str, Any]:
+    path, digest = item.model()
+    message = {"ask": "load", "item": item.key, "path": path, "sha256": digest, "policy": policy.message()}
+    shapes = {name: list(shape) for name, shape in item.shapes.items()}
+    return {**message, "setting": dict(item.setting), "high": dict(item.high), "shapes": shapes}
+
+
 def _run_group(
-    group: Sequence[Item], process: int, policy: Policy, runtime: str, progress: Progress
+    group: Sequence[Item], links: Sequence[Item], process: int, plan: Plan, progress: Progress, deadline: float
 ) -> Iterator[tuple[Sample, Mapping[str, Any]]]:
     """One fresh worker for one group; when it is lost, the item at fault is recorded and a new one goes on."""
-    pending = list(group)
+    policy = plan.policy
+    linked = {item.key for item in links}
+    pending = [*(i for i in links if i.key not in progress.failed), *group]
+
+    def left(item: Item, number: int) -> int | None:
+        """The round to store it under, if it is still to do: links follow behind the rounds of their own group."""
+        place = number + (policy.rounds if item.key in linked else 0)
+        done = item.key in progress.failed or (process, place) in progress.done.get(item.key, set())
+        return None if done else place
+
     while pending:
         try:
-            worker = WorkerProcess(runtime, policy.timeout_s)
+            worker = WorkerProcess(plan.runtime, policy.timeout_s)
         except WorkerLost as lost:
-            for item in pending:
+            for item in group:
                 yield Sample(item.key, process, -1, "", lost.status, reason=str(lost)), {}
             return
         current: Item | None = None
         try:
             loaded: dict[str, dict[str, Any]] = {}
-            for item in pending:
+            for item in [*plan.references, *pending]:
                 current = item
-                path, digest = item.model()
-                message = {"ask": "load", "item": item.key, "path": path, "sha256": digest, "policy": policy.message()}
-                answer = worker.ask({**message, "setting": dict(item.setting), "high": dict(item.high)})
+                answer = worker.ask(_load_message(item, policy))
                 item.release()
                 if answer["status"] == "ok":
                     loaded[item.key] = answer
+                elif item in plan.references:
+                    raise WorkerLost("refused", f"{item.key}, which every measurement needs: {answer['reason']}")
                 else:
                     yield Sample(item.key, process, -1, worker.token, "refused", reason=answer["reason"]), worker.environment
             pending = [i for i in pending if i.key in loaded]
             for number in range(policy.rounds):
+                if number and process >= policy.min_processes and time.monotonic() > deadline:
+                    break
                 for item in _order(pending, f"{policy.seed}/{process}/{number}"):
-                    if item.key in progress.failed or (process, number) in progress.done.get(item.key, set()):
+                    place = left(item, number)
+                    if place is None:
                         continue
                     current = item
                     answer = worker.ask({"ask": "sample", "item": item.key, "policy": policy.message()})
@@ -250,8 +345,9 @@ def _run_group(
                     facts = loaded[item.key]
                     yield (
                         Sample(
-                            item.key, process, number, worker.token, "ok", tuple(answer["samples_ns"]), answer["inner"],
-                            facts["load_ms"], facts["first_ms"],
+                            item.key, process, place, worker.token, "ok", tuple(answer["readings_ns"]), answer["inner"],
+                            answer["canary_ns"], answer["empty_ns"], answer["other_cores"], answer["throttled"],
+                            tuple(answer["extra_ns"]), item.key in linked, facts["load_ms"], facts["first_ms"],
                         ),
                         worker.environment,
                     )  # fmt: skip
@@ -259,7 +355,11 @@ def _run_group(
         except WorkerLost as lost:
             assert current is not None
             current.release()
-            yield Sample(current.key, process, -1, worker.token, lost.status, reason=str(lost)), worker.environment
-            pending = [i for i in pending if i is not current and i.key not in progress.failed]
+            at_fault = group if current in plan.references else [current]
+            for item in at_fault:
+                yield Sample(item.key, process, -1, worker.token, lost.status, reason=str(lost)), worker.environment
+            pending = [i for i in pending if i not in at_fault and i.key not in progress.failed]
+            if current in plan.references:
+                return
         finally:
             worker.close(kill=True)

@@ -1,12 +1,16 @@
 """The wire between host and worker: one JSON document per line, over a pipe.
 
 Host asks:                                          Worker answers:
-  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 1, "environment": {...}}
-  {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N}
-   "setting": {...}, "high": {...}, "policy": {...}}
-  {"ask": "sample", "item": ID, "policy": {...}}      {"status": "ok", "inner": N, "samples_ns": [...]}
+  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 2, "environment": {...}}
+  {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N,
+   "setting": {...}, "high": {...}, "shapes": {...},   "memory_bytes": PEAK, "memory_before_bytes": PEAK}
+   "policy": {...}}
+  {"ask": "sample", "item": ID, "policy": {...}}      {"status": "ok", "inner": N, "readings_ns": [...], "canary_ns": ..,
+                                                       "extra_ns": [...], "empty_ns": .., "other_cores": .., "throttled": ..}
   {"ask": "stop"}                                     (the worker ends)
-A refusal is {"status": "refused", "reason": TEXT}. Samples are nanoseconds per run. Python >= 3.9.
+A refusal is {"status": "refused", "reason": TEXT}. Readings are nanoseconds per run, as read. The items CANARY and
+EMPTY, where loaded, run around every burst; where the canary was slow, extra readings follow once it is not. What the
+worker cannot read on its machine is null. Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -15,7 +19,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
+CANARY = "@canary"
+"""A fixed op whose time tells the machine's speed where clocks and temperatures cannot be read."""
+EMPTY = "@empty"
+"""A model that does next to nothing: its time is the cost of a call."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

@@ -6,20 +6,110 @@ a device with Python 3.9. Whatever native libraries print goes to stderr; the an
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import importlib
 import math
 import os
+import statistics
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any, BinaryIO
 
 from hwbench import environment
-from hwbench.engine.message import PROTOCOL, decode, encode
+from hwbench.engine import machine
+from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
 
-SETTLE_NS = 4_000_000
+SETTLE_NS = 2_000_000
+"""Caches and clocks come back to an item within milliseconds after others ran; levels bear the rest."""
+STEADY = 0.02
+"""Warm-up ends when two spans of it agree that well."""
+EMPTY_NS = 500_000
+SLOW = 1.08
+"""A canary so much slower than the best says that a neighbour is at work: clock steps are smaller, neighbours cost more."""
+FIRST_CANARIES = 10
+PATIENCE = 10
+"""A burst whose readings are far apart (paced, cold) ends after that many times its length on the clock."""
+MOST_JUMPS = 100
+
+
+class Loaded:
+    """A session with what is needed to take readings of it."""
+
+    def __init__(self, session: Any, scenario: str) -> None:
+        self.run: Callable[[], None] = session.run
+        self.before: Callable[[], None] | None = _preparation(scenario)
+        self.fastest_ns = 1
+        self.inner = 1
+        self.undisturbed = False
+        """Whether a burst of it met the machine at its usual speed, which is enough for a level."""
+
+    def warm_up(self, policy: Mapping[str, Any]) -> None:
+        """Runs until two spans agree; learns how many runs fill a reading."""
+        span_ns, limit_ns = policy["warmup_ms"] * 1e6, policy["warmup_limit_ms"] * 1e6
+        medians: list[float] = []
+        spent = 0.0
+        while len(medians) < 2 or (spent < limit_ns and medians[-2] > (1 + STEADY) * medians[-1]):
+            readings = self.readings(span_ns, 1)
+            spent += sum(readings)
+            medians.append(statistics.median(readings))
+            self.fastest_ns = max(1, int(min(medians)))
+        if self.before is None:
+            self.inner = max(1, math.ceil(policy["reading_ms"] * 1e6 / self.fastest_ns))
+
+    def readings(self, until_ns: float, least: int, most: int = 1 << 30) -> list[float]:
+        """Consecutive readings that together take that long, within these numbers: nanoseconds per run."""
+        run, before, inner, loop = self.run, self.before, self.inner, range(self.inner)
+        taken: list[float] = []
+        spent, jumps, end = 0, 0, perf_counter_ns() + PATIENCE * until_ns
+        while len(taken) < least or (spent < until_ns and len(taken) < most and perf_counter_ns() < end):
+            if before is not None:
+                before()
+            start = perf_counter_ns()
+            for _ in loop:
+                run()
+            took = perf_counter_ns() - start
+            if took <= 0:  # a clock that went back says nothing of the run
+                jumps += 1
+                if jumps > MOST_JUMPS:
+                    raise ValueError("the machine's clock keeps going backwards")
+                continue
+            spent += took
+            taken.append(took / inner)
+        return taken
+
+    def burst(self, policy: Mapping[str, Any]) -> list[float]:
+        """Consecutive readings as the policy asks for, after settling."""
+        self.settle()
+        return self.readings(policy["burst_ms"] * 1e6, policy["burst_readings"], policy["most_readings"])
+
+    def settle(self) -> None:
+        """Brings caches and clocks back to this item; what runs longer than that settles in its first reading."""
+        settled = 0.0
+        while settled < SETTLE_NS and self.fastest_ns < SETTLE_NS:
+            self.run()
+            settled += self.fastest_ns
+
+
+@functools.cache  # one buffer for all items: it is as large as the caches
+def _preparation(scenario: str) -> Callable[[], None] | None:
+    """What happens before every run: nothing (back-to-back), an idle gap (paced-20ms), emptied caches (cold)."""
+    if scenario == "cold":
+        import numpy as np
+
+        buffer = np.zeros(machine.eviction_bytes() // 8)
+
+        def evict() -> None:
+            np.add(buffer, 1.0, out=buffer)
+
+        return evict
+    if scenario.startswith("paced-"):
+        gap_s = float(scenario[len("paced-") : -len("ms")]) / 1e3
+        return lambda: time.sleep(gap_s)
+    return None
 
 
 class Worker:
@@ -27,9 +117,9 @@ class Worker:
 
     def __init__(self) -> None:
         self._runtime: Any = None
-        self._sessions: dict[str, Any] = {}
-        self._inner: dict[str, int] = {}
-        self._fastest_ns: dict[str, int] = {}
+        self._items: dict[str, Loaded] = {}
+        self._canaries: list[float] = []
+        """The two best canary times of this process."""
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request; what the runtime refuses comes back as a reason."""
@@ -38,6 +128,8 @@ class Worker:
             return {"status": "refused", "reason": f"unknown request {message.get('ask')!r}"}
         try:
             return handler(message)
+        except MemoryError:
+            return {"status": "refused", "reason": "out of memory"}
         except Exception as error:  # runtimes raise whatever they like; all of it is an answer
             return {"status": "refused", "reason": str(error).splitlines()[0] if str(error) else type(error).__name__}
 
@@ -55,55 +147,83 @@ class Worker:
                 digest.update(piece)
         if digest.hexdigest() != message["sha256"]:
             raise ValueError(f"model {message['path']} is not the one announced (hash differs)")
-        item, policy = message["item"], message["policy"]
+        memory_before = machine.peak_memory_bytes()
         start = perf_counter_ns()
-        session = self._runtime.load(message["path"], message["setting"], message["high"])
-        loaded = perf_counter_ns()
+        session = self._runtime.load(message["path"], message["setting"], message["high"], message["shapes"])
+        created = perf_counter_ns()
         session.run()
         first = perf_counter_ns()
-        fastest, spent, runs = first - loaded, 0, 0
-        while runs < 1 or spent < policy["warmup_ms"] * 1e6:
-            before = perf_counter_ns()
-            session.run()
-            took = perf_counter_ns() - before
-            fastest, spent, runs = min(fastest, took), spent + took, runs + 1
-        self._sessions[item] = session
-        self._fastest_ns[item] = max(fastest, 1)
-        self._inner[item] = max(1, math.ceil(policy["sample_ms"] * 1e6 / self._fastest_ns[item]))
+        session.keep_outputs()
+        loaded = Loaded(session, message["setting"]["scenario"])
+        loaded.warm_up(message["policy"])
+        self._items[message["item"]] = loaded
+        if message["item"] == CANARY:  # a first idea of how fast this machine usually is
+            for _ in range(FIRST_CANARIES):
+                self._canary(message["policy"])
         return {
             "status": "ok",
-            "load_ms": (loaded - start) / 1e6,
-            "first_ms": (first - loaded) / 1e6,
-            "inner": self._inner[item],
+            "load_ms": (created - start) / 1e6,
+            "first_ms": (first - created) / 1e6,
+            "inner": loaded.inner,
+            "memory_bytes": machine.peak_memory_bytes(),
+            "memory_before_bytes": memory_before,
         }
 
     def _sample(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        item = message["item"]
-        run, inner = self._sessions[item].run, self._inner[item]
-        until = message["policy"]["round_ms"] * 1e6
-        samples: list[float] = []
-        # Bring caches and clocks back to this item after the others ran: seen to take about 4 ms, which a run
-        # longer than the round holds itself.
-        settled = 0.0
-        while settled < SETTLE_NS and self._fastest_ns[item] < until:
-            run()
-            settled += self._fastest_ns[item]
-        loop = range(inner)
-        spent = 0
-        while not samples or spent < until:
-            start = perf_counter_ns()
-            for _ in loop:
-                run()
-            took = perf_counter_ns() - start
-            spent += took
-            samples.append(took / inner)
-        return {"status": "ok", "inner": inner, "samples_ns": samples}
+        item, policy = self._items[message["item"]], message["policy"]
+        watch = machine.Watch()
+        before = self._canary(policy)
+        empty = self._reference(EMPTY, EMPTY_NS)
+        readings = item.burst(policy)
+        after = self._canary(policy)
+        # A slow spell of a millisecond beside the burst says nothing of the burst: the better side counts.
+        canary = None if before is None or after is None else min(before, after)
+        extra: list[float] = []
+        slow = canary is not None and self._is_slow(canary)
+        if slow and not item.undisturbed:
+            recovered = self._recovered(policy)
+            if recovered is not None:
+                canary, extra, slow = recovered, item.burst(policy), False
+        item.undisturbed = item.undisturbed or not slow
+        return {
+            "status": "ok",
+            "inner": item.inner,
+            "readings_ns": readings,
+            "extra_ns": extra,
+            "canary_ns": canary,
+            "empty_ns": empty,
+            **watch.stop(),
+        }
+
+    def _canary(self, policy: Mapping[str, Any]) -> float | None:
+        taken = self._reference(CANARY, policy["canary_ms"] * 1e6)
+        if taken is not None:
+            self._canaries = sorted([*self._canaries, taken])[:2]
+        return taken
+
+    def _is_slow(self, canary_ns: float) -> bool:
+        """Against the second best seen in this process: the best may have been a lucky moment."""
+        return canary_ns > SLOW * self._canaries[-1]
+
+    def _recovered(self, policy: Mapping[str, Any]) -> float | None:
+        """Waits, as long as the policy allows, for the machine to be back at its usual speed; the canary that says so."""
+        end = perf_counter_ns() + policy["wait_ms"] * 1e6
+        while perf_counter_ns() < end:
+            canary = self._canary(policy)
+            if canary is not None and not self._is_slow(canary):
+                return canary
+        return None
+
+    def _reference(self, name: str, until_ns: float) -> float | None:
+        if name not in self._items or until_ns <= 0:
+            return None
+        return statistics.median(self._items[name].readings(until_ns, 1))
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers requests until the pipe closes or the host says stop."""
     worker = Worker()
-    gc.disable()  # a collection inside a sample would be measured as the model's time
+    gc.disable()  # a collection inside a reading would be measured as the model's time
     for line in requests:
         message = decode(line)
         if message.get("ask") == "stop":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -13,8 +14,8 @@ import pytest
 import hwbench
 from hwbench import environment
 from hwbench.engine import host
-from hwbench.engine.host import Item, Progress, Sample, WorkerLost, WorkerProcess, measure
-from hwbench.engine.message import PROTOCOL, decode, encode
+from hwbench.engine.host import Item, Plan, Progress, Sample, WorkerLost, WorkerProcess, measure
+from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
 from hwbench.engine.policy import Policy
 from hwbench.network import OpSpec, Setting
 from hwbench.op.base import single, write_model
@@ -27,7 +28,7 @@ SETTING = {"dtype": "fp32", "batch": 1, "threads": 1, "scenario": "back-to-back"
 
 
 def test_a_message_is_one_line_and_comes_back():
-    message = {"ask": "load", "item": "a\nb", "setting": {"batch": 2}, "samples_ns": [0.1, 3e9], "reason": None}
+    message = {"ask": "load", "item": "a\nb", "setting": {"batch": 2}, "readings_ns": [0.1, 3e9], "reason": None}
     line = encode(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
@@ -42,7 +43,7 @@ def test_what_is_no_whole_message_is_refused(line):
 
 def test_a_number_json_does_not_have_is_not_sent():
     with pytest.raises(ValueError, match="not JSON compliant"):
-        encode({"samples_ns": [float("nan")]})
+        encode({"readings_ns": [float("nan")]})
 
 
 # The worker, through a real pipe
@@ -58,7 +59,7 @@ def worker():
 def load(path: Path, fast: Policy, sha256: str | None = None, **high: int) -> dict:
     digest = sha256 or hashlib.sha256(path.read_bytes()).hexdigest()
     message = {"ask": "load", "item": path.name, "path": str(path), "sha256": digest, "setting": SETTING}
-    return {**message, "high": high, "policy": fast.message()}
+    return {**message, "high": high, "shapes": {}, "policy": fast.message()}
 
 
 def relu(path: Path) -> Path:
@@ -82,17 +83,31 @@ def test_the_worker_says_where_it_runs(worker):
 
 def test_the_worker_loads_and_samples(worker, tmp_path, fast_policy):
     path = relu(tmp_path)
-    loaded = worker.ask(load(path, Policy(sample_ms=20.0, warmup_ms=0.0)))
+    loaded = worker.ask(load(path, replace(fast_policy, reading_ms=20.0)))
     assert loaded["status"] == "ok"
     assert loaded["load_ms"] > 0
     assert loaded["first_ms"] > 0
     assert loaded["inner"] >= 2  # a run of microseconds is looped to fill 20 ms
+    assert loaded["memory_bytes"] >= loaded["memory_before_bytes"] > 1e6
     path.unlink()  # the model is the worker's now
-    sampled = worker.ask({"ask": "sample", "item": path.name, "policy": fast_policy.message()})
-    assert (sampled["status"], sampled["inner"]) == ("ok", loaded["inner"])
-    assert min(sampled["samples_ns"]) > 0
-    no_time = Policy(round_ms=0.0)
-    assert len(worker.ask({"ask": "sample", "item": path.name, "policy": no_time.message()})["samples_ns"]) == 1
+    least = replace(fast_policy, burst_ms=0.0, burst_readings=4)
+    sampled = worker.ask({"ask": "sample", "item": path.name, "policy": least.message()})
+    assert (sampled["status"], sampled["inner"], len(sampled["readings_ns"])) == ("ok", loaded["inner"], 4)
+    assert min(sampled["readings_ns"]) > 0
+    assert (sampled["canary_ns"], sampled["empty_ns"]) == (None, None)  # nobody loaded them
+    for name in (CANARY, EMPTY):
+        assert worker.ask({**load(relu(tmp_path), fast_policy), "item": name})["status"] == "ok"
+    sampled = worker.ask({"ask": "sample", "item": path.name, "policy": least.message()})
+    assert sampled["canary_ns"] > 0
+    assert sampled["empty_ns"] > 0
+
+
+def test_the_worker_fixes_open_shapes(worker, tmp_path, fast_policy):
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 4])
+    path = save(tmp_path / "free.onnx", onnx.helper.make_node("Relu", ["x"], ["y"]), [x])
+    assert worker.ask({**load(path, fast_policy), "shapes": {"x": [3, 4]}})["status"] == "ok"
+    refused = worker.ask({**load(path, fast_policy), "shapes": {"x": [3, 5]}})
+    assert refused["reason"] == "input 'x' takes ['batch', 4], which the shape [3, 5] does not fit"
 
 
 def test_the_worker_refuses_and_goes_on(worker, tmp_path, fast_policy):
@@ -121,7 +136,7 @@ def test_the_worker_refuses_and_goes_on(worker, tmp_path, fast_policy):
     )
     (tmp_path / "garbage.onnx").write_bytes(b"not a model")
     assert reason(load(relu(tmp_path), fast_policy, sha256="0" * 64)).endswith("is not the one announced (hash differs)")
-    assert reason(load(free, fast_policy)) == "input 'x' has no fixed shape: ['batch', 4]"
+    assert reason(load(free, fast_policy)) == "input 'x' has no fixed shape: ['batch', 4]; give --shape x=.."
     assert reason(load(tmp_path / "garbage.onnx", fast_policy)).startswith("onnxruntime cannot load it: ")
     assert "tensor(string)" in reason(load(text, fast_policy))
     assert "out of" in reason(load(rows, fast_policy, x=100))  # it loads and fails when run
@@ -176,8 +191,10 @@ class Scripted:
 
     environment = {"runtime": "scripted"}
     log: list[tuple[str, str]]
-    samples_ns: dict[str, list[float]]
-    """item -> the minimum of process 0, 1, ..."""
+    values_ns: dict[str, list[float]]
+    """item -> the level of worker 0, 1, ..."""
+    faults: dict[tuple[str, str], Exception | str]
+    """(request, item) -> what happens instead of an answer."""
     started = -1
 
     def __init__(self, runtime: str, timeout_s: float) -> None:
@@ -185,10 +202,18 @@ class Scripted:
         self.token = f"w{Scripted.started}"
 
     def ask(self, message: dict) -> dict:
-        self.log.append((message["ask"], message["item"]))
+        what = (message["ask"], message["item"])
+        self.log.append(what)
+        fault = self.faults.get(what)
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is not None:
+            return {"status": "refused", "reason": fault}
         if message["ask"] == "load":
-            return {"status": "ok", "load_ms": 1.0, "first_ms": 1.0, "inner": 1}
-        return {"status": "ok", "inner": 1, "samples_ns": [self.samples_ns[message["item"]][Scripted.started], 1e9]}
+            return {"status": "ok", "load_ms": 1.0, "first_ms": 2.0, "inner": 1}
+        value = self.values_ns[message["item"]][Scripted.started]
+        known = {"canary_ns": 50.0, "empty_ns": 5.0, "other_cores": 0.0, "throttled": 0, "extra_ns": [2e9]}
+        return {"status": "ok", "inner": 1, "readings_ns": [1.0, value, value, 1e9], **known}
 
     def close(self, kill: bool = False) -> None:
         self.log.append(("close", self.token))
@@ -199,20 +224,44 @@ def scripted(monkeypatch):
     monkeypatch.setattr(host, "WorkerProcess", Scripted)
     monkeypatch.setattr(Scripted, "started", -1)
     monkeypatch.setattr(Scripted, "log", [], raising=False)
-    monkeypatch.setattr(Scripted, "samples_ns", {name: [100.0] * 8 for name in "abcdefgh"}, raising=False)
+    monkeypatch.setattr(Scripted, "faults", {}, raising=False)
+    monkeypatch.setattr(Scripted, "values_ns", {name: [100.0] * 99 for name in "abcdefghijkl"}, raising=False)
     return Scripted
 
 
-def items(names: str, memory_bytes: int = 0) -> list[Item]:
-    return [Item(name, {}, lambda: ("path", "hash"), memory_bytes=memory_bytes) for name in names]
+def items(names: str, memory_bytes: int = 0, log: list | None = None) -> list[Item]:
+    def item(name: str) -> Item:
+        def release() -> None:
+            if log is not None:
+                log.append(("release", name))
+
+        return Item(name, {}, lambda: ("path", "hash"), memory_bytes=memory_bytes, release=release)
+
+    return [item(name) for name in names]
+
+
+def collect(wanted: list[Item], plan: Plan, progress: Progress | None = None) -> list[Sample]:
+    taken: list[Sample] = []
+    measure(wanted, plan, progress or Progress(), lambda sample, _: taken.append(sample))
+    return taken
 
 
 def run(names: str, policy: Policy, progress: Progress | None = None) -> list[tuple[str, int, int]]:
-    taken: list[Sample] = []
-    measure(items(names), policy, "scripted", progress or Progress(), lambda sample, _: taken.append(sample))
-    return [(s.key, s.process, s.round) for s in taken]
+    return [(s.key, s.process, s.round) for s in collect(items(names), Plan(policy, "scripted"), progress)]
 
 
+def loads(scripted) -> list[str]:
+    """What each worker loaded, in order."""
+    workers = [[]]
+    for what, item in scripted.log:
+        if what == "load":
+            workers[-1].append(item)
+        elif what == "close":
+            workers.append([])
+    return ["".join(w) for w in workers if w]
+
+
+REFERENCES = [Item(name, {}, lambda: ("path", "hash")) for name in (CANARY, EMPTY)]
 FIXED = Policy(precision=0.5, min_processes=3, max_processes=3, rounds=4)
 
 
@@ -223,13 +272,41 @@ def test_the_plan_is_interleaved_and_fixed_by_the_seed(scripted):
     assert [place for _, *place in first[::8]] == [[p, r] for p in range(3) for r in range(4)]
     rounds = [tuple(key for key, _, _ in first[i : i + 8]) for i in range(0, len(first), 8)]
     assert len(set(rounds)) == 12  # every round has an order of its own
-    scripted.started = -1
     assert run("hgfedcba", FIXED) == first  # whatever order the items come in
-    scripted.started = -1
-    assert run("abcdefgh", Policy(precision=0.5, min_processes=3, max_processes=3, rounds=4, seed=1)) != first
+    assert run("abcdefgh", replace(FIXED, seed=1)) != first
 
 
-UNTIL_AGREED = Policy(precision=0.01, min_processes=3, max_processes=6, rounds=2)
+def test_a_sample_is_all_the_worker_said(scripted):
+    plan = Plan(Policy(precision=0.5, min_processes=1, max_processes=1, rounds=1), "scripted")
+    (sample,) = collect(items("a"), plan)
+    assert sample == Sample("a", 0, 0, "w0", "ok", (1.0, 100.0, 100.0, 1e9), 1, 50.0, 5.0, 0.0, 0, (2e9,), False, 1.0, 2.0)
+    assert sample.value_ns == 100.0  # the median of its readings
+    assert sample.undisturbed_ns == (1.0, 100.0, 100.0, 1e9, 2e9)
+
+
+def test_a_process_counts_by_the_level_of_all_its_readings_but_links():
+    progress = Progress()
+    for number, readings, extra, link in (
+        (0, (300.0, 310.0, 500.0), (100.0, 100.5), False),  # slow, then an extra burst when the machine was back
+        (1, (101.0, 300.0, 700.0), (), False),
+        (2, (50.0, 50.0, 50.0), (), True),
+    ):
+        progress.note(Sample("a", 0, number, "w", "ok", readings, extra_ns=extra, link=link))
+    progress.note(Sample("a", 2, 0, "w", "ok", (80.0,)))
+    assert progress.levels_ns("a", before=1) == [100.5]
+    assert progress.levels_ns("a", before=3) == [100.5, 80.0]
+    assert progress.levels_ns("b", before=3) == []
+    assert progress.done["a"] == {(0, 0), (0, 1), (0, 2), (2, 0)}
+
+
+def test_items_are_loaded_in_another_order_by_every_process(scripted):
+    run("abcdefgh", FIXED)
+    orders = loads(scripted)
+    assert [sorted(order) for order in orders] == [list("abcdefgh")] * 3
+    assert len(set(orders)) == 3
+
+
+UNTIL_AGREED = Policy(precision=0.01, min_processes=3, max_processes=6, rounds=2, patience=0)
 AGREEING = {
     "a": [100.0, 100.5, 101.0] + [0.0] * 3,  # at once
     "b": [150.0, 100.0, 100.0, 100.5, 0.0, 0.0],  # once the slow first process is outvoted
@@ -237,32 +314,33 @@ AGREEING = {
 }
 
 
-@pytest.mark.parametrize("policy", [FIXED, UNTIL_AGREED])
+@pytest.mark.parametrize("policy", [FIXED, UNTIL_AGREED, replace(UNTIL_AGREED, patience=1)])
 def test_a_run_killed_anywhere_goes_on_as_planned(scripted, policy):
-    scripted.samples_ns = AGREEING
+    scripted.values_ns = AGREEING
     whole = run("abc", policy)
     for kept in range(len(whole) + 1):
         progress = Progress()
         for key, process, number in whole[:kept]:
-            progress.note(Sample(key, process, number, "before", "ok", (AGREEING[key][process], 1e9)))
+            progress.note(Sample(key, process, number, "before", "ok", (1.0, *[AGREEING[key][process]] * 2, 1e9)))
         scripted.log.clear()
         scripted.started = whole[kept][1] - 1 if kept < len(whole) else -1  # the next worker is that process's
         assert run("abc", policy, progress) == whole[kept:]
     assert scripted.log == []  # nothing left to take: no worker is started
 
 
-def test_an_item_is_measured_until_three_processes_agree_or_the_cap(scripted):
-    scripted.samples_ns = AGREEING
-    taken = run("abc", UNTIL_AGREED)
+@pytest.mark.parametrize(("patience", "last"), [(0, 5), (1, 3), (2, 4)])
+def test_an_item_is_measured_until_three_processes_agree_or_nothing_more_comes_of_it_or_the_cap(scripted, patience, last):
+    scripted.values_ns = AGREEING
+    taken = run("abc", replace(UNTIL_AGREED, patience=patience))
     assert {key: sorted({p for k, p, _ in taken if k == key}) for key in "abc"} == {
         "a": [0, 1, 2],
         "b": [0, 1, 2, 3],
-        "c": [0, 1, 2, 3, 4, 5],
+        "c": list(range(last + 1)),
     }
 
 
 @pytest.mark.parametrize(
-    ("minima", "precision", "minimum", "reached"),
+    ("minima", "precision", "minimum", "content"),
     [
         ([100.0, 101.0, 102.0], 0.02, 3, True),
         ([102.0, 100.0, 101.0], 0.02, 3, True),
@@ -275,33 +353,200 @@ def test_an_item_is_measured_until_three_processes_agree_or_the_cap(scripted):
         ([100.0, 100.0, 100.1], 0.0, 3, False),
     ],
 )
-def test_the_stop_rule_by_hand(minima, precision, minimum, reached):
-    assert Policy(precision=precision, min_processes=minimum).reached(minima) is reached
+def test_the_stop_rule_by_hand(minima, precision, minimum, content):
+    policy = Policy(precision=precision, min_processes=minimum, patience=0)
+    assert policy.content(minima) is content
+    assert policy.reached(minima) is (content or minima == [100.0, 101.0, 102.0])
+
+
+@pytest.mark.parametrize(
+    ("minima", "patience", "stalled"),
+    [
+        ([100.0, 105.0, 110.0, 120.0, 130.0], 2, True),  # two more brought nothing
+        ([100.0, 105.0, 110.0, 101.0, 120.0], 2, False),  # 10 % became 5 %
+        ([100.0, 105.0, 110.0, 109.0, 109.0], 2, False),  # 10 % became exactly nine tenths of it
+        ([100.0, 105.0, 110.0, 109.1, 120.0], 2, True),  # a little less than a tenth narrower
+        ([100.0, 105.0, 110.0, 120.0], 2, False),  # only one more so far
+        ([100.0, 105.0, 110.0, 120.0], 1, True),
+        ([100.0, 105.0, 110.0, 90.0], 1, True),  # a new lowest one that stands alone
+        ([100.0, 105.0, 110.0, 120.0, 130.0, 140.0], 0, False),  # never
+        ([100.0, 105.0, 110.0], 3, False),
+    ],
+)
+def test_giving_up_by_hand(minima, patience, stalled):
+    policy = Policy(precision=0.0, patience=patience, min_processes=3)
+    assert policy.stalled(minima) is stalled
+    assert policy.content(minima) is stalled
+    assert Policy(precision=0.0, patience=patience, min_processes=9).content(minima) is False
+
+
+class Clock:
+    """Time that passes only when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("passes", "taken"),
+    [
+        (0.0, [(p, r) for p in range(3) for r in range(4)]),
+        (1.0, [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]),  # 6 s are over before the eighth
+        (7.0, [(0, 0), (0, 1), (0, 2), (0, 3)]),  # the least number of processes is always finished
+    ],
+)
+def test_beyond_the_least_nothing_starts_after_the_deadline(scripted, monkeypatch, passes, taken):
+    clock, seen = Clock(), []
+    monkeypatch.setattr(host, "time", clock)
+
+    def record(sample: Sample, _: object) -> None:
+        clock.now += passes
+        seen.append((sample.process, sample.round))
+
+    policy = replace(FIXED, min_processes=1, precision=0.0, patience=0, max_seconds=6.5)
+    scripted.values_ns = {"a": [100.0, 200.0, 300.0]}  # never agreed
+    measure(items("a"), Plan(policy, "scripted"), Progress(), record)
+    assert seen == taken
+
+
+def test_the_deadline_leaves_no_item_without_its_least_processes(scripted, monkeypatch):
+    clock, seen = Clock(), []
+    monkeypatch.setattr(host, "time", clock)
+
+    def record(sample: Sample, _: object) -> None:
+        clock.now += 100.0
+        seen.append((sample.key, sample.process, sample.round) if not sample.link else None)
+
+    policy = replace(FIXED, min_processes=2, max_processes=9, max_seconds=1.0)
+    measure(items("abcdef", 40), Plan(policy, "scripted", (), 80), Progress(), record)
+    assert sorted(filter(None, seen)) == [(key, p, r) for key in "abcdef" for p in range(2) for r in range(4)]
+
+
+def test_the_caller_may_have_enough_after_any_process(scripted):
+    answers = iter([False, True])
+    taken = collect(items("ab"), Plan(FIXED, "scripted", enough=lambda: next(answers)))
+    assert sorted({s.process for s in taken}) == [0, 1]
+    assert len(taken) == 2 * 2 * 4
+
+
+# References, groups and links
+
+
+def test_references_are_loaded_first_into_every_worker_and_never_sampled(scripted):
+    scripted.faults = {("load", "c"): WorkerLost("crashed", "gone")}
+    collect(items("abcdefgh", 40), Plan(FIXED, "scripted", REFERENCES, 200))
+    workers = loads(scripted)
+    assert len(workers) > 3 * 2  # two groups in three processes and one more after the crash
+    assert all(worker.startswith(CANARY + EMPTY) for worker in workers)
+    assert {item for what, item in scripted.log if what == "sample"} == set("abdefgh")
+
+
+@pytest.mark.parametrize("reference", [CANARY, EMPTY])
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("no kernel", "refused", "{}, which every measurement needs: no kernel"),
+        (WorkerLost("crashed", "worker ended by signal 11"), "crashed", "worker ended by signal 11"),
+        (WorkerLost("hung", "no answer within 8 s"), "hung", "no answer within 8 s"),
+    ],
+)
+def test_a_reference_that_fails_is_recorded_once_for_every_item(scripted, reference, fault, status, reason):
+    scripted.faults = {("load", reference): fault}
+    taken = collect(items("abcdefgh", 40), Plan(FIXED, "scripted", REFERENCES, 200))
+    assert sorted((s.key, s.process, s.round, s.status, s.reason) for s in taken) == [
+        (name, 0, -1, status, reason.format(reference)) for name in "abcdefgh"
+    ]
+    assert Scripted.started + 1 == 2  # one worker for each group, none for the next processes
 
 
 def test_groups_fit_the_memory_limit_and_a_process_goes_through_all_of_them(scripted):
     many = [*items("abcd", memory_bytes=40), *items("e", memory_bytes=500), *items("f", memory_bytes=10)]
-    scripted.samples_ns = {name: [100.0] * 8 for name in "abcdef"}
-    progress, taken = Progress(), []
     policy = Policy(precision=0.5, min_processes=2, max_processes=2, rounds=1)
-    measure(many, policy, "scripted", progress, lambda sample, _: taken.append(sample), memory_limit_bytes=100)
-    workers: list[str] = [""]
-    for what, item in scripted.log:
-        if what == "load":
-            workers[-1] += item
-        elif what == "close":
-            workers.append("")
-    memory = {"e": 500, "f": 10}
-    assert all(len(w) == 1 or sum(memory.get(name, 40) for name in w) <= 100 for w in workers if w)
-    whole = "".join(workers)
-    assert sorted(whole[:6]) == sorted(whole[6:]) == list("abcdef")
-    assert whole[:6] != whole[6:], "groups are mixed anew for every process"
-    assert [s.process for s in taken] == [0] * 6 + [1] * 6
+    taken = collect(many, Plan(policy, "scripted", memory_limit_bytes=100))
+    workers, memory = loads(scripted), {"e": 500, "f": 10}
+    assert all(len(w) == 1 or sum(memory.get(name, 40) for name in w) <= 100 for w in workers)
+    own = [s for s in taken if not s.link]
+    assert [s.process for s in own] == [0] * 6 + [1] * 6
+    assert sorted(s.key for s in own[:6]) == sorted(s.key for s in own[6:]) == list("abcdef")
+    half = len(workers) // 2
+    assert workers[:half] != workers[half:], "groups are mixed anew for every process"
+
+
+ONCE = Policy(precision=0.5, min_processes=1, max_processes=1, rounds=2)
+
+
+def test_a_group_measures_two_items_of_the_group_before_it_again(scripted):
+    """Eleven items of 40 under 200: five, then two links and three, then two links and three."""
+    taken = collect(items("abcdefghijk", 40), Plan(ONCE, "scripted", memory_limit_bytes=200))
+    first, second, third = loads(scripted)
+    assert [len(first), len(second), len(third)] == [5, 5, 5]
+    assert (second[:2], third[:2]) == (first[:2], second[2:4])  # a link of a link would join nothing
+    assert len({*first, *second, *third}) == 11
+    links = [s for s in taken if s.link]
+    assert {(s.key, s.worker) for s in links} == {*((k, "w1") for k in second[:2]), *((k, "w2") for k in third[:2])}
+    for key in {s.key for s in taken}:
+        assert sorted(s.round for s in taken if s.key == key and not s.link) == [0, 1]
+        assert sorted(s.round for s in links if s.key == key) in ([], [2, 3])  # behind the rounds of its own group
+
+
+def test_links_leave_room_for_the_item_they_are_there_for():
+    def groups(*sizes: int, limit: int = 100) -> list[tuple[list[int], list[int]]]:
+        made = [Item(f"{i}", {}, lambda: ("", ""), memory_bytes=size) for i, size in enumerate(sizes)]
+        return [([i.memory_bytes for i in g], [i.memory_bytes for i in links]) for g, links in host._groups(made, limit)]
+
+    assert groups(50, 50, 1) == [([50, 50], []), ([1], [])]  # two links of 50 would fill it
+    assert groups(10, 20, 70, 60) == [([10, 20, 70], []), ([60], [10, 20])]
+    assert groups(10, 20, 70, 61) == [([10, 20, 70], []), ([61], [10])]
+    assert groups(10, 500, 10) == [([10], []), ([500], []), ([10], [])]  # what never fits runs alone
+    assert groups(5, 5, 5, 90, 5) == [([5, 5, 5], []), ([90], [5, 5]), ([5], [])]
+    assert groups(1, 2, 3) == [([1, 2, 3], [])]
+    for found, links in groups(*[7, 31, 18, 44, 3, 26] * 5):
+        assert sum(found) + sum(links) <= 100
+        assert len(links) <= 2
+
+
+def test_a_failed_item_is_not_tried_again_as_a_link(scripted):
+    first = _first_of_all_groups()
+    scripted.faults = {("load", first): WorkerLost("hung", "no answer within 120 s")}
+    taken = collect(items("abcdefgh", 40), Plan(ONCE, "scripted", memory_limit_bytes=200))
+    assert [(s.status, s.round) for s in taken if s.key == first] == [("hung", -1)]
+    assert [item for what, item in scripted.log if (what, item) == ("load", first)] == [first]
+    assert {s.key for s in taken if s.status == "ok"} == set("abcdefgh") - {first}
+
+
+def _first_of_all_groups() -> str:
+    return host._order(items("abcdefgh"), f"{ONCE.seed}/0/groups")[0].key
+
+
+def test_a_link_that_fails_later_costs_neither_its_rows_nor_the_group(scripted):
+    first = _first_of_all_groups()
+
+    def record(sample: Sample, _: object) -> None:
+        taken.append(sample)
+        if len([s for s in taken if not s.link]) == 10:  # the first group is done
+            scripted.faults = {("sample", first): WorkerLost("crashed", "worker ended by signal 9")}
+
+    taken: list[Sample] = []
+    measure(items("abcdefgh", 40), Plan(ONCE, "scripted", memory_limit_bytes=200), Progress(), record)
+    assert sorted((s.key, s.round) for s in taken if s.status == "ok" and not s.link) == [
+        (name, number) for name in "abcdefgh" for number in range(2)
+    ]
+    assert [s.status for s in taken if s.key == first] == ["ok", "ok", "crashed"]
+
+
+def test_models_are_released_once_they_are_loaded(scripted):
+    log: list = []
+    scripted.faults = {("load", "b"): "no kernel"}
+    collect(items("ab", log=log), Plan(replace(ONCE, rounds=1), "scripted"))
+    assert sorted(log) == [("release", "a"), ("release", "b")]
 
 
 def test_ticks_count_what_was_taken_towards_what_is_certain(scripted):
     ticks: list[tuple[int, int]] = []
-    measure(items("ab"), FIXED, "scripted", Progress(), lambda *_: None, lambda *tick: ticks.append(tick))
+    measure(items("ab"), Plan(FIXED, "scripted"), Progress(), lambda *_: None, lambda *tick: ticks.append(tick))
     assert ticks == [(i, 24) for i in range(1, 25)]
 
 
@@ -310,7 +555,7 @@ def test_a_full_disk_ends_the_run_and_its_worker(scripted):
         raise OSError("full")
 
     with pytest.raises(OSError, match="full"):
-        measure(items("ab"), FIXED, "scripted", Progress(), record)
+        measure(items("ab"), Plan(FIXED, "scripted"), Progress(), record)
     assert [what for what, _ in scripted.log] == ["load", "load", "sample", "close"]
 
 
@@ -335,6 +580,9 @@ class Session:
         if self.runs > 50 and self.what == "raise when sampled":
             raise RuntimeError("no\\nmore")
 
+    def keep_outputs(self):
+        pass
+
     def outputs(self):
         return []
 
@@ -342,41 +590,44 @@ class Faulty:
     def version(self):
         return "1"
 
-    def load(self, path, setting, high):
+    def load(self, path, setting, high, shapes):
         with open(path, "rb") as stream:
             what = stream.read()
-        if b"Softmax" in what or what == b"crash when loaded":
+        if what == b"crash when loaded":
             os.kill(os.getpid(), signal.SIGKILL)
-        if b"Conv" in what or what == b"refuse":
+        if what == b"refuse":
             raise ValueError("cannot do that")
-        return Session(what.decode(errors="replace"))
+        return Session(what.decode())
 '''
 
 MEASURE = """
 import hashlib, json, sys
 from pathlib import Path
-from hwbench.engine.host import Item, Progress, measure
+from hwbench.engine.host import Item, Plan, Progress, measure
 from hwbench.engine.policy import Policy
 
 folder = Path(sys.argv[1])
 def item(number, what):
     path = folder / f"{number}.model"
     path.write_text(what)
-    return Item(f"{number} {what}", {}, lambda: (str(path), hashlib.sha256(what.encode()).hexdigest()))
+    digest = hashlib.sha256(what.encode()).hexdigest()
+    return Item(f"{number} {what}", {"scenario": "back-to-back"}, lambda: (str(path), digest))
 
 items = [item(number, what) for number, what in enumerate(sys.argv[2:])]
-policy = Policy(min_processes=2, max_processes=2, rounds=2, round_ms=1, sample_ms=0, warmup_ms=0, timeout_s=8)
-measure(items, policy, "faulty", Progress(),
+policy = Policy(min_processes=2, max_processes=2, rounds=2, burst_ms=1, burst_readings=51, reading_ms=0, warmup_ms=0,
+                warmup_limit_ms=0, timeout_s=8)
+measure(items, Plan(policy, "faulty"), Progress(),
         lambda s, environment: print(json.dumps([s.key, s.process, s.round, s.status, s.reason, environment.get("runtime")])))
 """
 
 
 def test_every_fault_costs_only_its_own_item(package_copy, python, tmp_path):
     (package_copy / "runtime" / "faulty.py").write_text(FAULTY)
+    killed = "worker ended by signal 9 (killed; out of memory?)"
     faults = {
         "refuse": ("refused", -1, "cannot do that"),
-        "crash when loaded": ("crashed", -1, "worker ended by signal 9"),
-        "crash when sampled": ("crashed", -1, "worker ended by signal 9"),
+        "crash when loaded": ("crashed", -1, killed),
+        "crash when sampled": ("crashed", -1, killed),
         "exit when sampled": ("crashed", -1, "worker ended with code 3"),
         "hang when sampled": ("hung", -1, "no answer within 8 s"),
         "raise when sampled": ("refused", 0, "no"),
@@ -395,47 +646,20 @@ def test_every_fault_costs_only_its_own_item(package_copy, python, tmp_path):
             assert mine == [[0, number, status, reason]]  # once: it is not tried again in the next process
 
 
-def test_a_runtime_that_cannot_start_is_recorded_for_every_item(monkeypatch):
-    taken: list[Sample] = []
-    measure(items("ab"), FIXED, "nothing", Progress(), lambda sample, _: taken.append(sample))
+def test_a_runtime_that_cannot_start_is_recorded_for_every_item():
+    taken = collect(items("ab"), Plan(FIXED, "nothing"))
     assert sorted((s.key, s.status, s.reason) for s in taken) == [
         (name, "refused", "No module named 'hwbench.runtime.nothing'") for name in "ab"
     ]
 
 
-PROFILE = """
-import json, sys
-from hwbench import profile
-from hwbench.engine.policy import Policy
-policy = Policy(precision=9e9, min_processes=3, max_processes=3, rounds=2, round_ms=0, sample_ms=0, warmup_ms=0)
-done = profile("autoformer-tiny", runtime="faulty", workspace=sys.argv[1], policy=policy)
-from hwbench.lut import Lut
-rows = sorted([row["op"], row["status"], row["processes"], row["reason"]] for row in Lut.read(done.path).rows.values())
-print(json.dumps([done.failed, rows, done.measured_rounds]))
-"""
-
-
-def test_a_profile_goes_on_after_faults_and_stores_their_status(package_copy, python, tiny_workspace, tmp_path):
-    (package_copy / "runtime" / "faulty.py").write_text(FAULTY)
-    place = tmp_path / "workspace"
-    (place / "devices").mkdir(parents=True)
-    for file in (tiny_workspace / "devices").iterdir():
-        (place / "devices" / file.name).write_bytes(file.read_bytes())
-    done = python(PROFILE, place, package=package_copy)
-    assert (done.returncode, done.stderr) == (0, "")
-    failed, rows, rounds = json.loads(done.stdout)
-    ended = "worker ended by signal 9"
-    assert rows == (
-        [["attention_block", "crashed", 0, ended]] * 6
-        + [["classifier_head", "ok", rows[6][2], None]] * 3
-        + [["ffn_block", "ok", rows[9][2], None]] * 6
-        + [["patch_embedding", "refused", 0, "cannot do that"]] * 3
-    )
-    assert rounds == 6 + 3 + 9 * 3 * 2
-    assert len(failed) == 9
-    assert set(failed.values()) == {f"crashed: {ended}", "refused: cannot do that"}
-    again = json.loads(python(PROFILE, place, package=package_copy).stdout)
-    assert again == [failed, rows, 9]  # what failed is tried again, what was measured is not
+def test_starting_up_reports_a_refusal(tmp_path, fast_policy):
+    path = tmp_path / "garbage.onnx"
+    path.write_bytes(b"not a model")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(WorkerLost, match="onnxruntime cannot load it") as lost:
+        host.start_up(Item("garbage", SETTING, lambda: (str(path), digest)), Plan(fast_policy, "onnxruntime"))
+    assert lost.value.status == "refused"
 
 
 # Portability
