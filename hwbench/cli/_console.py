@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 
+LEAST, WIDE = 8, 180
+"""Width below which no column is squeezed; width of everything where nobody says how wide the terminal is."""
 MAIN_COLUMNS = {
     "network": "network",
     "predicted_ms": "predicted ms",
@@ -29,18 +32,30 @@ def emit_json(document: Any) -> None:
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> None:
-    """A table a person can read; numbers right-aligned, None as a dash."""
+    """A table a person can read; numbers right-aligned, None as a dash; a setting all rows share is said once.
+
+    Text is text, never markup. Where no terminal gives a width, there is room for an op's key on one line.
+    """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     names = columns or {key: key for key in (rows[0] if rows else {})}
-    shown = Table(title=title, title_justify="left")
+    alike = {k for k in names if k == "setting" and len({row.get(k) for row in rows}) == 1}
+    names = {key: head for key, head in names.items() if key not in alike}
+    title = ", ".join([title, *(str(rows[0][key]) for key in alike)])
+    shown = Table(title=escape(title), title_justify="left")
     for key, head in names.items():
         numeric = all(isinstance(row.get(key), int | float | None) and not isinstance(row.get(key), bool) for row in rows)
-        shown.add_column(head, justify="right" if numeric else "left", overflow="fold")
+        longest = max((len(_cell(row.get(key))) for row in rows), default=0)
+        least = min(longest, LEAST)
+        shown.add_column(escape(head), justify="right" if numeric else "left", overflow="fold", min_width=least)
     for row in rows:
-        shown.add_row(*(_cell(row.get(key)) for key in names))
-    Console().print(shown)
+        shown.add_row(*(escape(_cell(row.get(key))) for key in names))
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=WIDE)
+    console.print(shown)
 
 
 def _cell(value: Any) -> str:

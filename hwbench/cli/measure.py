@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,42 +12,100 @@ from hwbench.cli import _options as options
 
 
 def run(
-    models: Annotated[list[Path], typer.Argument(help="ONNX files with fixed shapes; several are interleaved.")],
+    models: Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")],
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
+    batch: Annotated[int | None, typer.Option("--batch", help="Samples per run, for files with an open first side.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="int8 or fp16: measure a converted copy.")] = None,
+    scenario: Annotated[
+        str, typer.Option("--scenario", help="back-to-back, paced-20ms (idle gap before every run) or cold (caches emptied).")
+    ] = "back-to-back",
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", help="name=1,197,192 fixes an input the file leaves open; repeat for several."),
+    ] = None,
     workspace: options.Workspace = options.HERE,
     precision: options.Precision = 0.01,
-    max_processes: options.MaxProcesses = 8,
+    max_processes: Annotated[int | None, typer.Option("--max-processes", help="Cap on fresh worker processes.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", help="No further round starts after that; a comparison has 30 by default.")
+    ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Measure any ONNX file: fresh processes, interleaved rounds, minimum and median with their noise."""
+    """Measure any ONNX file: percentiles, minimum, throughput, start-up, memory; several files: which is faster."""
     import dataclasses
 
     import hwbench
-    from hwbench.profiler import NETWORK_POLICY
+    from hwbench.measurer import COMPARE_POLICY, MEASURE_POLICY
 
+    policy = MEASURE_POLICY if len(models) == 1 else COMPARE_POLICY
+    most = policy.max_processes if max_processes is None else max_processes
     policy = dataclasses.replace(
-        NETWORK_POLICY, precision=precision, max_processes=max_processes, min_processes=min(3, max_processes), seed=seed
+        policy,
+        precision=precision,
+        max_processes=most,
+        min_processes=min(policy.min_processes, most),
+        max_seconds=policy.max_seconds if max_seconds is None else max_seconds,
+        seed=seed,
     )
     with console.progress("measuring") as tick:
-        done = hwbench.measure(models, device, runtime, options.setting("fp32", 1, threads), workspace, policy, tick)
+        done = hwbench.measure(
+            models, device, runtime, threads, batch, dtype, scenario, _shapes(shape or []), workspace, policy, tick
+        )
     if json:
         console.emit_json(done if len(done) > 1 else done[0])
         return
-    rows = [
-        {
-            "model": d["model"],
-            "min ms": d["latency_min_ms"],
-            "min spread %": 100 * d["min_spread"],
-            "median ms": d["latency_median_ms"],
-            "median spread %": 100 * d["median_spread"],
-            "first run ms": d["first_run_ms"],
-            "load ms": d["load_ms"],
-            "processes": d["processes"],
-            "samples": d["samples"],
-        }
-        for d in done
-    ]
-    console.table(f"{runtime}, {threads} thread(s), back-to-back", rows)
+    columns = [f"{d['model']}" if len(done) > 1 else "value" for d in done]
+    rows = [{"": name, **{f"{i}": _cell(d, name) for i, d in enumerate(done)}} for name in LINES]
+    first = done[0]
+    title = f"{first['model'] if len(done) == 1 else 'models'}: {runtime}, {first['dtype']}, {threads} thread(s), {scenario}"
+    console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(columns)}})
+    for d in done:
+        typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")
+    for d in done[1:]:
+        compared = d["compared_with_first"]
+        typer.echo(f"{d['model']} against {first['model']}: {compared['answer']}. {compared['reason']}")
+
+
+LINES = {
+    "p50 [ms]": lambda d: f"{d['latency_median_ms']:.4g}{_known(' ({} to {})', d['median_low_ms'], d['median_high_ms'])}",
+    "p90 [ms]": lambda d: f"{d['latency_p90_ms']:.4g}",
+    "p99 [ms]": lambda d: f"{d['latency_p99_ms']:.4g}",
+    "minimum [ms]": lambda d: f"{d['latency_min_ms']:.4g}{_known(' (spread {} %)', 100 * d['min_spread'])}",
+    "fastest run [ms]": lambda d: f"{d['latency_fastest_ms']:.4g}",
+    "throughput [samples/s]": lambda d: f"{d['throughput_per_s']:.4g}" if d["throughput_per_s"] else "-",
+    "session creation [ms]": lambda d: f"{d['session_ms']:.4g}",
+    "first run [ms]": lambda d: f"{d['first_run_ms']:.4g}",
+    "peak memory [MB]": lambda d: (
+        f"{d['peak_memory_bytes'] / 1e6:.0f} (without the model {d['memory_without_model_bytes'] / 1e6:.0f})"
+    ),
+    "batch": lambda d: str(d["batch"]),
+    "processes, bursts, readings": lambda d: f"{d['processes']}, {d['samples']}, {d['readings']}",
+}
+"""What is printed of each model."""
+
+
+def _known(text: str, *numbers: float) -> str:
+    """The text with its numbers, or nothing where too few processes leave them unknown."""
+    return text.format(*(f"{n:.4g}" for n in numbers)) if all(n == n for n in numbers) else ""
+
+
+def _cell(document: dict[str, Any], name: str) -> str:
+    return LINES[name](document)
+
+
+def _shapes(given: list[str]) -> dict[str, list[int]]:
+    from hwbench.errors import UsageError
+
+    shapes = {}
+    for text in given:
+        name, equals, sides = text.rpartition("=")
+        try:
+            shapes[name] = [int(side) for side in sides.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(f"--shape '{text}' is not understood; write name=1,197,192.")
+    return shapes

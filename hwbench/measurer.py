@@ -1,0 +1,298 @@
+"""Measures anyone's ONNX files: percentiles, minimum, throughput, start-up, memory; several files are compared.
+
+    hwbench measure MODEL.onnx
+    hwbench measure A.onnx B.onnx                 is B faster? every round runs both, next to each other
+
+Each file is first started alone in three fresh processes (session creation, first run, peak memory); then all are
+measured interleaved by the same engine as tables and verifications.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hwbench import comparison, registry, stats, verdict
+from hwbench import lut as luts
+from hwbench.engine import host
+from hwbench.engine.host import Item, Plan, Sample, WorkerLost
+from hwbench.engine.policy import Policy
+from hwbench.errors import MeasurementError, UsageError
+from hwbench.network import Setting
+from hwbench.profiler import ModelFiles, Tick, file_sha256, model_files, no_tick, precise, require_local
+from hwbench.workspace import Workspace, writing
+
+MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
+"""Readings are single runs for all but the smallest models, so that percentiles are those of requests."""
+COMPARE_POLICY = replace(
+    MEASURE_POLICY, rounds=6, burst_ms=20.0, min_processes=1, max_processes=16, max_seconds=30.0, wait_ms=0.0
+)
+"""Processes are what a comparison rests on: many of them, each with bursts that take turns quickly."""
+COPIES = 3
+"""Sessions of each compared model in every process: where a session's memory lies makes one and the same file up to
+several percent faster or slower (copies of a stack of small matrix products: sd 1.5 %), and only more sessions average that."""
+LOOKS_AT = (6, 8, 11, 14)
+"""Numbers of processes after which a comparison may end; every look costs confidence."""
+COPY = "~"
+"""Between a model's key and the number of its copy."""
+START_UPS = 3
+SAME_WITHIN = 0.005
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A file as it is to be run."""
+
+    path: Path
+    item: Item
+    batch: int
+    starts: tuple[dict[str, float], ...] = ()
+
+
+def measure(
+    models: str | Path | Sequence[str | Path],
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    threads: int = 1,
+    batch: int | None = None,
+    dtype: str | None = None,
+    scenario: str = "back-to-back",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    workspace: str | Path = ".",
+    policy: Policy | None = None,
+    tick: Tick = no_tick,
+) -> list[dict[str, Any]]:
+    """Measures ONNX files, interleaved if several; one document per file, raw readings included.
+
+    Args:
+        models: One file or several; every further one is compared with the first (`compared_with_first`).
+        device: `local`: the machine this runs on.
+        runtime: Inference runtime.
+        threads: Threads of the runtime.
+        batch: Samples per run, for files that leave the first side of their inputs open.
+        dtype: `int8` or `fp16` converts a copy; by default the file runs as it is.
+        scenario: `back-to-back`, `paced-20ms` (an idle gap before every run) or `cold` (caches emptied before).
+        shapes: Input name -> shape, for inputs the file leaves open.
+        workspace: Where devices are looked up; nothing is written there.
+        policy: How long; by default MEASURE_POLICY, or COMPARE_POLICY for several files.
+        tick: Progress.
+    """
+    require_local(device, Workspace.at(workspace))
+    registry.get("runtime", runtime)
+    paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
+    setting = Setting(dtype or "fp32", 1 if batch is None else batch, threads, scenario)
+    wanted = policy or (MEASURE_POLICY if len(paths) == 1 else COMPARE_POLICY)
+    with ExitStack() as stack:
+        files = stack.enter_context(model_files())
+        plan = Plan(wanted, runtime, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
+        found = [_model(p, i, paths, setting, batch, dtype, shapes or {}, files) for i, p in enumerate(paths)]
+        known = {name for model in found for name in model.item.shapes}
+        if unused := sorted(set(shapes or {}) - known):
+            raise UsageError(f"--shape names the input '{unused[0]}', which no model has; inputs: {', '.join(sorted(known))}.")
+        started = [replace(model, starts=_start_ups(model, plan)) for model in found]
+        samples, environment = _take(started, plan, tick)
+    documents = [_document(m, samples, setting, runtime, dtype, wanted, environment) for m in started]
+    for model, document in zip(started[1:], documents[1:], strict=True):
+        compared = _compare(started[0], model, samples)
+        high = compared.high if compared.high < float("inf") else None  # no bound below 4 processes, and JSON has no infinity
+        document["compared_with_first"] = {"first": str(started[0].path), **asdict(compared), "high": high}
+    return documents
+
+
+def _start_ups(model: _Model, plan: Plan) -> tuple[dict[str, float], ...]:
+    """Session creation, first run and memory, each time alone in a fresh process."""
+    # Memory of the model itself: nothing else in the process, no buffer to empty caches with.
+    alone = replace(model.item, setting={**model.item.setting, "scenario": "back-to-back"}, release=lambda: None)
+    short = replace(plan, policy=replace(plan.policy, warmup_ms=1.0, warmup_limit_ms=1.0))
+    try:
+        return tuple(host.start_up(alone, short) for _ in range(START_UPS))
+    except WorkerLost as lost:
+        raise MeasurementError(f"{model.item.key} could not be measured: {lost.status}, {lost}.") from None
+
+
+def _take(models: Sequence[_Model], plan: Plan, tick: Tick) -> tuple[list[Sample], dict[str, Any]]:
+    samples: list[Sample] = []
+    found: dict[str, Any] = {}
+
+    def record(sample: Sample, environment: Mapping[str, Any]) -> None:
+        found.update(environment)
+        if sample.status != "ok":
+            raise MeasurementError(f"{sample.key} could not be measured: {sample.status}, {sample.reason}.")
+        samples.append(sample)
+
+    items = [m.item for m in models]
+    if len(models) > 1:
+        copies = max(1, min(COPIES, host.MEMORY_LIMIT_BYTES // sum(m.item.memory_bytes for m in models)))
+        items = [copy for m in models for copy in _copies(m.item, copies)]
+        plan = replace(plan, policy=_paced_for(models, copies, plan.policy), enough=lambda: _decided(models, samples))
+    host.measure(items, plan, host.Progress(), record, tick)
+    return samples, found
+
+
+def _copies(item: Item, n: int) -> list[Item]:
+    return [item, *(replace(item, key=f"{item.key}{COPY}{i}") for i in range(2, n + 1))]
+
+
+def _original(key: str) -> str:
+    return key.partition(COPY)[0]
+
+
+def _paced_for(models: Sequence[_Model], copies: int, policy: Policy) -> Policy:
+    """Fewer rounds for long runs, so that as many processes fit into the time as two looks need."""
+    # A comparison ends when it is decided, not when one model's own minimum is known well.
+    patient = replace(policy, precision=0.0, patience=0)
+    if policy.max_seconds is None:
+        return patient
+    firsts_s = [min(s["first_ms"] for s in m.starts) / 1e3 for m in models]
+    round_s = copies * sum(max(policy.burst_ms / 1e3, policy.burst_readings * first) for first in firsts_s)
+    load_s = copies * sum(min(s["load_ms"] for s in m.starts) / 1e3 + 3 * f for m, f in zip(models, firsts_s, strict=True))
+    fitting = int((policy.max_seconds / LOOKS_AT[1] - load_s) / round_s)
+    return replace(patient, rounds=max(2, min(policy.rounds, fitting)))
+
+
+def _decided(models: Sequence[_Model], samples: Sequence[Sample]) -> bool:
+    if len({s.process for s in samples}) not in LOOKS_AT:
+        return False
+    return all(comparison.decided(_compare(models[0], model, samples)) for model in models[1:])
+
+
+def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> comparison.Comparison:
+    """The two models by the rounds that ran both, copy by copy."""
+    values = {(s.key, s.worker, s.round): s.value_ns for s in samples}
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for (key, worker, number), value in values.items():
+        partner = (other.item.key + key[len(first.item.key) :], worker, number)
+        if _original(key) == first.item.key and partner in values:
+            pairs.setdefault(worker, []).append((value, values[partner]))
+    return comparison.compare(pairs, same_within=SAME_WITHIN, looks=len(LOOKS_AT) + 1)
+
+
+def _document(
+    model: _Model,
+    samples: Sequence[Sample],
+    setting: Setting,
+    runtime: str,
+    dtype: str | None,
+    policy: Policy,
+    environment: Mapping[str, Any],
+) -> dict[str, Any]:
+    taken = [s for s in samples if _original(s.key) == model.item.key]
+    seen = luts.measurement(model.item.key, setting, taken)
+    latency = stats.summarise(seen.bursts_ns, seen.extra_ns)
+    steady_ns = verdict.steady_canary_ns([s.canary_ns for s in samples if s.canary_ns is not None])
+    judged = verdict.judge(luts.processes(taken), policy.precision, steady_ns, {})
+    empty = [s.empty_ns for s in taken if s.empty_ns is not None]
+
+    def start(name: str) -> float:
+        return statistics.median(s[name] for s in model.starts)
+
+    return {
+        "model": str(model.path),
+        "runtime": runtime,
+        "dtype": dtype or "as in the file",
+        "batch": model.batch,
+        "threads": setting.threads,
+        "scenario": setting.scenario,
+        "latency_min_ms": latency.min_ms,
+        "min_spread": latency.min_spread,
+        "latency_median_ms": latency.median_ms,
+        "median_low_ms": latency.median_low_ms,
+        "median_high_ms": latency.median_high_ms,
+        "median_spread": latency.median_spread,
+        "latency_p90_ms": latency.p90_ms,
+        "latency_p99_ms": latency.p99_ms,
+        "latency_fastest_ms": latency.fastest_ms,
+        "throughput_per_s": 1e3 * model.batch / latency.mean_ms if setting.scenario == "back-to-back" else None,
+        "runs_per_reading": max(s.inner for s in taken),
+        "session_ms": start("load_ms"),
+        "first_run_ms": start("first_ms"),
+        "peak_memory_bytes": max(int(s["memory_bytes"]) for s in model.starts),
+        "memory_without_model_bytes": max(int(s["memory_before_bytes"]) for s in model.starts),
+        "call_overhead_ms": min(empty) / 1e6 if empty else None,
+        "verdict": judged.word,
+        "reason": judged.reason,
+        "processes": latency.processes,
+        "samples": latency.samples,
+        "readings": latency.readings,
+        "environment": dict(environment),
+        "raw": [asdict(s) for s in taken],
+        "start_ups": list(model.starts),
+    }
+
+
+def _model(
+    path: Path,
+    number: int,
+    paths: Sequence[Path],
+    setting: Setting,
+    batch: int | None,
+    dtype: str | None,
+    shapes: Mapping[str, Sequence[int]],
+    files: ModelFiles,
+) -> _Model:
+    """A user's file, checked before any worker starts."""
+    sides = _input_sides(path)
+    fixed = {name: _fixed(path, name, found, shapes.get(name), batch) for name, found in sides.items()}
+    lead = next((shape[0] for shape in fixed.values() if shape), 1)
+    key = str(path) if paths.index(path) == number else f"{path}#{number + 1}"
+    source = path.resolve()
+    if dtype not in (None, "fp32"):
+        copy = files.path(key)
+        with writing(copy):
+            shutil.copyfile(source, copy)
+        precise(copy, str(dtype), {}, fixed)
+        source = copy
+    digest = file_sha256(source)
+    memory = 3 * source.stat().st_size + (50 << 20)
+    item = Item(key, asdict(setting), lambda: (str(source), digest), {}, fixed, memory)
+    return _Model(path, item, lead)
+
+
+def _input_sides(path: Path) -> dict[str, list[int | str]]:
+    """Input name -> its sides, a name or "?" where the file leaves one open."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if not path.is_file():
+        raise UsageError(f"There is no ONNX file at {path}.")
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError:
+        raise UsageError(f"{path} does not parse as ONNX; export it again.") from None
+    if not model.graph.node:
+        raise UsageError(f"{path} does not parse as ONNX (no nodes); export it again.")
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return {
+        value.name: [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in value.type.tensor_type.shape.dim]
+        for value in model.graph.input
+        if value.name not in weights
+    }
+
+
+def _fixed(
+    path: Path, name: str, sides: Sequence[int | str], given: Sequence[int] | None, batch: int | None
+) -> tuple[int, ...]:
+    """The shape an input runs with."""
+    shown = ",".join(map(str, sides))
+    if given is not None:
+        wrong = len(given) != len(sides) or any(isinstance(s, int) and s != g for s, g in zip(sides, given, strict=True))
+        if wrong or any(g < 1 for g in given):
+            raise UsageError(f"{path}: input '{name}' is ({shown}), --shape asks for ({','.join(map(str, given))}).")
+        return tuple(given)
+    if batch is not None and sides and isinstance(sides[0], str):
+        sides = [batch, *sides[1:]]
+    elif batch is not None and sides and sides[0] != batch:
+        raise UsageError(
+            f"{path}: input '{name}' is ({shown}), so its batch is not {batch}; "
+            "export it with an open first side, or leave --batch away."
+        )
+    free = [str(s) for s in sides if isinstance(s, str)]
+    if free:
+        example = ",".join("1" if isinstance(s, str) else str(s) for s in sides)
+        raise UsageError(f"{path}: input '{name}' has no fixed shape ({shown}); fix it, e.g. --shape {name}={example}")
+    return tuple(int(s) for s in sides)
