@@ -1,4 +1,4 @@
-"""hwbench device detect | show | list."""
+"""hwbench device detect | check | show | list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
-app = typer.Typer(help="What a device is: detect this machine, show one, list all.", no_args_is_help=True)
+app = typer.Typer(help="What a device is: detect this machine, check it, show one, list all.", no_args_is_help=True)
 
 
 @app.command()
@@ -18,6 +18,36 @@ def detect(workspace: options.Workspace = options.HERE, json: options.Json = Fal
     from hwbench import device
 
     _show(device.detect(workspace), json)
+
+
+@app.command()
+def check(
+    seconds: Annotated[float, typer.Option("--seconds", help="Length of the noise reading.")] = 3.0,
+    json: options.Json = False,
+) -> None:
+    """Tell whether this machine is fit to be measured on, now; changes nothing.
+
+    Exits with 0 whatever the verdict, unless the check itself fails.
+    """
+    from collections import Counter
+    from dataclasses import asdict
+
+    from rich.markup import escape
+
+    from hwbench import checker
+
+    with console.progress("checking") as tick:
+        findings = checker.check_device(seconds, tick)
+    verdict = checker.fit(findings)
+    if json:
+        console.emit_json({"verdict": verdict, "findings": [asdict(finding) for finding in findings]})
+        return
+    # Findings name processes, and any of them may be called like markup.
+    rows = [{key: escape(value) for key, value in asdict(finding).items()} for finding in findings]
+    console.table("This machine, now", rows, {"name": "check", "status": "status", "found": "found", "advice": "what to do"})
+    counts = Counter(finding.status for finding in findings)
+    warnings = "1 warning" if counts["warning"] == 1 else f"{counts['warning']} warnings"
+    typer.echo(f"{verdict}: {counts['bad']} bad, {warnings}, {counts['good']} good, {counts['unreadable']} unreadable.")
 
 
 @app.command()
