@@ -24,6 +24,7 @@ ORDER = (
     "sample",
     "export",
     "profile",
+    "lut",
     "fit",
     "predict",
     "measure",

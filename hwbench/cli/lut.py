@@ -1,0 +1,118 @@
+"""hwbench lut diff | history | show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+app = typer.Typer(help="Lookup tables: what changed between two, older editions, rows.", no_args_is_help=True)
+
+Table = Annotated[str, typer.Argument(help="FILE.parquet, or FILE.parquet@N for edition N of `lut history`.")]
+
+
+@app.command()
+def diff(
+    a: Table,
+    b: Table,
+    setting: Annotated[str | None, typer.Option("--setting", help="Only this one, e.g. fp32-b1-t1-back-to-back.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="List unchanged rows too.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Tell what changed from table A to table B beyond noise.
+
+    Exits with 0 whether or not anything changed.
+    """
+    from hwbench import history
+
+    found = history.diff(history.read(a), history.read(b), setting)
+    if json:
+        console.emit_json(found.document())
+        return
+    typer.echo(f"A: {found.a}\nB: {found.b}")
+    for difference in found.environment:
+        typer.echo(difference.text)
+    typer.echo(found.summary)
+    typer.echo(found.shift_text)
+    columns = {
+        "key": "key",
+        "setting": "setting",
+        "a_min_ms": "A min ms",
+        "b_min_ms": "B min ms",
+        "change_percent": "change %",
+        "noise_percent": "noise %",
+        "own_change_percent": "without shift %",
+        "answer": "answer",
+        "reason": "reason",
+    }
+    rows = found.as_rows(everything)
+    if rows:
+        console.table("Rows" if everything else "Changed and unclear rows", rows, columns)
+    for failure in found.failed:
+        typer.echo(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
+    for name, alone in (("A", found.only_a), ("B", found.only_b)):
+        shown = alone if everything else alone[:4]
+        for key, at in shown:
+            typer.echo(f"  only in {name}: {key} {at}")
+        if len(alone) > len(shown):
+            typer.echo(f"  only in {name}: {len(alone) - len(shown)} more (--all lists them)")
+
+
+@app.command()
+def history(
+    file: Annotated[Path | None, typer.Argument(help="FILE.parquet; this machine's table if left out.")] = None,
+    runtime: options.Runtime = "onnxruntime",
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """List every edition the journal beside a table holds."""
+    from hwbench import device
+    from hwbench import history as histories
+    from hwbench import lut as luts
+    from hwbench.workspace import Workspace
+
+    path = file or luts.find_lut(Workspace.at(workspace), device.local_name(), runtime)
+    found = histories.editions(path)
+    if json:
+        console.emit_json({"table": str(path), "editions": [edition.document() for edition in found]})
+        return
+    if not found:
+        typer.echo(f"The journal beside {path} is empty.")
+        return
+    columns = {
+        "number": "@N",
+        "edition": "edition",
+        "rows": "rows",
+        "first": "first taken",
+        "last": "last taken",
+        "runtime": "runtime",
+        "cpu": "CPU",
+        "settings": "settings",
+    }
+    console.table(f"Editions of {path}", [edition.as_row() for edition in found], columns)
+
+
+@app.command()
+def show(table: Table, json: options.Json = False) -> None:
+    """Show the rows of a table or of one of its older editions."""
+    from hwbench import history
+
+    found = history.read(table)
+    if json:
+        environment = dict(found.environment.values)
+        console.emit_json({"table": table, "environment": environment, "rows": history.listing(found)})
+        return
+    columns = {
+        "key": "key",
+        "setting": "setting",
+        "latency_min_ms": "min ms",
+        "spread_percent": "spread %",
+        "latency_median_ms": "median ms",
+        "verdict": "verdict",
+        "reason": "reason",
+    }
+    console.table(table, history.as_rows(found), columns)
