@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 QUICKSTART := .quickstart
 
-.PHONY: quickstart test check bench study clean
+.PHONY: quickstart test check bench study trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
@@ -27,6 +27,10 @@ bench: $(VENV)/dev.done  ## speeds as ratios against peers, measured in one run;
 study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured anew on this machine (about an hour)
 	$(BIN)/python -m benchmarks.study
 
+trust: $(VENV)/dev.done  ## how far measurements can be trusted here: repeats, load, comparisons, peers (about 35 minutes)
+	$(PIP) pyperf
+	$(BIN)/python -m benchmarks.trust
+
 $(VENV)/core.done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hwbench needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,4 +44,4 @@ $(VENV)/dev.done: $(VENV)/core.done
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(QUICKSTART) .study .trust .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
