@@ -460,7 +460,6 @@ def main() -> None:
     found: dict[str, Any] = {
         "machine": device.local_name(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "cost": stage("cost", lambda: cost_study(place / "cost")),
         "burner": stage("burner", lambda: burner_study(place / "burner")),
         "int8": stage("int8", lambda: int8_study(place / "int8")),
         "pairs": stage("pairs", lambda: pair_study(place / "pairs")),
@@ -471,6 +470,7 @@ def main() -> None:
         print(f"waiting {wait_s:.0f} s, so that the builds are 20 minutes apart")
         time.sleep(wait_s)
     second = {t: stage(f"second-{t}", lambda t=t: one_build(place / f"second-{t}", t)) for t in (1, 2)}
+    found["cost"] = stage("cost", lambda: cost_study(place / "cost"))
     found["repeat"] = {f"{t} thread(s)": agreement(first[t], second[t]) for t in (1, 2)}
     write_json(given.out / "trust.json", {**found, "builds": {"first": first, "second": second}})
     text = markdown(found)

@@ -30,7 +30,7 @@ from hwbench.workspace import Workspace, writing
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
 """Readings are single runs for all but the smallest models, so that percentiles are those of requests."""
 COMPARE_POLICY = replace(
-    MEASURE_POLICY, rounds=6, burst_ms=20.0, min_processes=1, max_processes=16, max_seconds=30.0, wait_ms=0.0
+    MEASURE_POLICY, rounds=6, burst_ms=20.0, min_processes=1, max_processes=16, max_seconds=30.0, overtime=1.0, wait_ms=0.0
 )
 """Processes are what a comparison rests on: many of them, each with bursts that take turns quickly."""
 COPIES = 3

@@ -27,7 +27,7 @@ from typing import Any
 
 from hwbench import stats
 from hwbench.engine.message import PROTOCOL, decode, encode
-from hwbench.engine.policy import Policy
+from hwbench.engine.policy import AGREEING, SLOW, Policy
 
 MEMORY_LIMIT_BYTES = 2_000_000_000
 LINKS = 2
@@ -176,6 +176,10 @@ class Progress:
     """key -> (process, round) taken."""
     readings_ns: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     """key -> process -> all its readings; links join groups only."""
+    canaries_ns: dict[str, dict[int, float]] = field(default_factory=dict)
+    """key -> process -> the best canary around its bursts."""
+    best_canaries_ns: list[float] = field(default_factory=list)
+    """The two best of all; the second one tells the usual speed, the first may have been luck."""
     failed: set[str] = field(default_factory=set)
 
     def note(self, sample: Sample) -> None:
@@ -186,11 +190,19 @@ class Progress:
         self.done.setdefault(sample.key, set()).add((sample.process, sample.round))
         if not sample.link:
             self.readings_ns.setdefault(sample.key, {}).setdefault(sample.process, []).extend(sample.undisturbed_ns)
+        if sample.canary_ns is not None:
+            best = self.canaries_ns.setdefault(sample.key, {})
+            best[sample.process] = min(best.get(sample.process, sample.canary_ns), sample.canary_ns)
+            self.best_canaries_ns = sorted([*self.best_canaries_ns, sample.canary_ns])[:2]
 
     def levels_ns(self, key: str, before: int) -> list[float]:
-        """What each process before that one ran at, in order."""
+        """What each process before that one ran at, in order; those that only met a slow machine say nothing."""
         taken = self.readings_ns.get(key, {})
-        return [stats.level(taken[process]) for process in sorted(taken) if process < before]
+        return [stats.level(taken[p]) for p in sorted(taken) if p < before and not self._was_slow(key, p)]
+
+    def _was_slow(self, key: str, process: int) -> bool:
+        canary_ns = self.canaries_ns.get(key, {}).get(process)
+        return canary_ns is not None and canary_ns > SLOW * self.best_canaries_ns[-1]
 
 
 @dataclass(frozen=True)
@@ -218,21 +230,24 @@ def measure(
     `tick(done, total)` counts bursts of the processes that are certain to run.
     """
     policy, taken = plan.policy, 0
-    deadline = time.monotonic() + policy.max_seconds if policy.max_seconds is not None else float("inf")
+    limit = float("inf") if policy.max_seconds is None else policy.max_seconds
+    deadline, last = time.monotonic() + limit, time.monotonic() + policy.overtime * limit
     for process in range(policy.max_processes):
         wanted = [i for i in items if i.key not in progress.failed and _wants(i, process, policy, progress)]
+        if time.monotonic() > deadline and process >= policy.min_processes:
+            wanted = [i for i in wanted if len(progress.levels_ns(i.key, process)) < AGREEING]
         if not wanted:
             continue
         certain = max(policy.min_processes - process - 1, 0)
         total = taken + policy.rounds * len(wanted) * (1 + certain)
         # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
         for group, links in _groups(_order(wanted, f"{policy.seed}/{process}/groups"), plan.memory_limit_bytes):
-            for sample, environment in _run_group(group, links, process, plan, progress, deadline):
+            for sample, environment in _run_group(group, links, process, plan, progress, last):
                 progress.note(sample)
                 record(sample, environment)
                 taken += 1
                 tick(taken, max(total, taken))
-        if plan.enough() or (process + 1 >= policy.min_processes and time.monotonic() > deadline):
+        if plan.enough() or (process + 1 >= policy.min_processes and time.monotonic() > last):
             return
 
 
@@ -337,7 +352,8 @@ def _run_group(
                     if place is None:
                         continue
                     current = item
-                    answer = worker.ask({"ask": "sample", "item": item.key, "policy": policy.message()})
+                    usual = progress.best_canaries_ns[-1] if progress.best_canaries_ns else None
+                    answer = worker.ask({"ask": "sample", "item": item.key, "policy": policy.message(), "usual_ns": usual})
                     if answer["status"] != "ok":
                         refused = Sample(item.key, process, number, worker.token, "refused", reason=answer["reason"])
                         yield refused, worker.environment

@@ -5,8 +5,8 @@ Host asks:                                          Worker answers:
   {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N,
    "setting": {...}, "high": {...}, "shapes": {...},   "memory_bytes": PEAK, "memory_before_bytes": PEAK}
    "policy": {...}}
-  {"ask": "sample", "item": ID, "policy": {...}}      {"status": "ok", "inner": N, "readings_ns": [...], "canary_ns": ..,
-                                                       "extra_ns": [...], "empty_ns": .., "other_cores": .., "throttled": ..}
+  {"ask": "sample", "item": ID, "policy": {...},      {"status": "ok", "inner": N, "readings_ns": [...], "canary_ns": ..,
+   "usual_ns": CANARY TIME OR NULL}                    "extra_ns": [...], "empty_ns": .., "other_cores": .., "throttled": ..}
   {"ask": "stop"}                                     (the worker ends)
 A refusal is {"status": "refused", "reason": TEXT}. Readings are nanoseconds per run, as read. The items CANARY and
 EMPTY, where loaded, run around every burst; where the canary was slow, extra readings follow once it is not. What the

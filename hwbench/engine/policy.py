@@ -36,6 +36,10 @@ AGREEING = 3
 """Processes that must agree on their level: "precision 1 %" means the three lowest lie within 1 %."""
 
 
+SLOW = 1.08
+"""A canary so much slower than the best says that a neighbour is at work: clock steps are smaller, neighbours cost more."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Every number that decides how long a measurement takes."""
@@ -47,7 +51,9 @@ class Policy:
     patience: int = 2
     """Give up on an item when that many further processes brought its three lowest no nearer; 0 never does."""
     max_seconds: float | None = None
-    """Beyond `min_processes`, no further process or round starts after that."""
+    """Beyond `min_processes`, no further process or round starts after that, but for what follows."""
+    overtime: float = 3.0
+    """Items that too few processes met at the machine's usual speed may go on for that many times `max_seconds`."""
     rounds: int = 3
     """Bursts per item and process."""
     burst_ms: float = 30.0
@@ -64,8 +70,9 @@ class Policy:
     """A warm-up that never gets steady ends here, but for at least two runs."""
     canary_ms: float = 1.5
     """The canary runs that long before and after every burst."""
-    wait_ms: float = 40.0
-    """Where the canary is slow, wait that long for it to recover and take the burst once more, for the minimum."""
+    wait_ms: float = 200.0
+    """Where the canary is slow and the item had no good burst in this process yet, wait that long for the machine to
+    recover and take the burst once more, for the minimum."""
     timeout_s: float = 120.0
     """A worker silent for longer is taken for hung."""
     seed: int = 0

@@ -22,14 +22,13 @@ from typing import Any, BinaryIO
 from hwbench import environment
 from hwbench.engine import machine
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
+from hwbench.engine.policy import SLOW
 
 SETTLE_NS = 2_000_000
 """Caches and clocks come back to an item within milliseconds after others ran; levels bear the rest."""
 STEADY = 0.02
 """Warm-up ends when two spans of it agree that well."""
 EMPTY_NS = 500_000
-SLOW = 1.08
-"""A canary so much slower than the best says that a neighbour is at work: clock steps are smaller, neighbours cost more."""
 FIRST_CANARIES = 10
 PATIENCE = 10
 """A burst whose readings are far apart (paced, cold) ends after that many times its length on the clock."""
@@ -171,6 +170,9 @@ class Worker:
 
     def _sample(self, message: Mapping[str, Any]) -> dict[str, Any]:
         item, policy = self._items[message["item"]], message["policy"]
+        usual_ns = message.get("usual_ns")  # what earlier processes of the run saw, should this one start on a slow machine
+        if usual_ns is not None:
+            self._canaries = sorted([*self._canaries, usual_ns, usual_ns])[:2]
         watch = machine.Watch()
         before = self._canary(policy)
         empty = self._reference(EMPTY, EMPTY_NS)
