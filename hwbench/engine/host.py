@@ -142,7 +142,7 @@ class Sample:
     """Taken at a moment nobody chose: what medians and percentiles rest on."""
     inner: int = 0
     canary_ns: float | None = None
-    """The fixed op, around this burst."""
+    """The fixed op, around this burst (or the best of its extra ones): the slower of before and after."""
     empty_ns: float | None = None
     """A call that does nothing, before this burst."""
     other_cores: float | None = None

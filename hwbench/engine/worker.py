@@ -176,17 +176,11 @@ class Worker:
         watch = machine.Watch()
         before = self._canary(policy)
         empty = self._reference(EMPTY, EMPTY_NS)
-        readings = item.burst(policy)
-        after = self._canary(policy)
-        # A slow spell of a millisecond beside the burst says nothing of the burst: the better side counts.
-        canary = None if before is None or after is None else min(before, after)
+        readings, canary = self._burst(item, before, policy)
         extra: list[float] = []
-        slow = canary is not None and self._is_slow(canary)
-        if slow and not item.undisturbed:
-            recovered = self._recovered(policy)
-            if recovered is not None:
-                canary, extra, slow = recovered, item.burst(policy), False
-        item.undisturbed = item.undisturbed or not slow
+        if canary is not None and self._is_slow(canary) and not item.undisturbed:
+            extra, canary = self._undisturbed(item, canary, policy)
+        item.undisturbed = item.undisturbed or canary is None or not self._is_slow(canary)
         return {
             "status": "ok",
             "inner": item.inner,
@@ -197,6 +191,24 @@ class Worker:
             **watch.stop(),
         }
 
+    def _burst(self, item: Loaded, before: float | None, policy: Mapping[str, Any]) -> tuple[list[float], float | None]:
+        """A burst and the slower of the canaries around it: a burst is undisturbed if both were."""
+        readings = item.burst(policy)
+        after = self._canary(policy)
+        return readings, None if before is None or after is None else max(before, after)
+
+    def _undisturbed(self, item: Loaded, canary: float, policy: Mapping[str, Any]) -> tuple[list[float], float]:
+        """Extra bursts, each begun when the canary is back at its usual speed, until one is undisturbed or time is up."""
+        extra: list[float] = []
+        end = perf_counter_ns() + policy["wait_ms"] * 1e6
+        while self._is_slow(canary) and perf_counter_ns() < end:
+            before = self._canary(policy)
+            if before is not None and not self._is_slow(before):
+                readings, around = self._burst(item, before, policy)
+                extra += readings
+                canary = min(canary, around if around is not None else canary)
+        return extra, canary
+
     def _canary(self, policy: Mapping[str, Any]) -> float | None:
         taken = self._reference(CANARY, policy["canary_ms"] * 1e6)
         if taken is not None:
@@ -206,15 +218,6 @@ class Worker:
     def _is_slow(self, canary_ns: float) -> bool:
         """Against the second best seen in this process: the best may have been a lucky moment."""
         return canary_ns > SLOW * self._canaries[-1]
-
-    def _recovered(self, policy: Mapping[str, Any]) -> float | None:
-        """Waits, as long as the policy allows, for the machine to be back at its usual speed; the canary that says so."""
-        end = perf_counter_ns() + policy["wait_ms"] * 1e6
-        while perf_counter_ns() < end:
-            canary = self._canary(policy)
-            if canary is not None and not self._is_slow(canary):
-                return canary
-        return None
 
     def _reference(self, name: str, until_ns: float) -> float | None:
         if name not in self._items or until_ns <= 0:

@@ -193,6 +193,8 @@ class Scripted:
     log: list[tuple[str, str]]
     values_ns: dict[str, list[float]]
     """item -> the level of worker 0, 1, ..."""
+    canaries_ns: dict[str, list[float]]
+    """item -> the canary of worker 0, 1, ..., 50 where nothing is said."""
     faults: dict[tuple[str, str], Exception | str]
     """(request, item) -> what happens instead of an answer."""
     started = -1
@@ -212,7 +214,8 @@ class Scripted:
         if message["ask"] == "load":
             return {"status": "ok", "load_ms": 1.0, "first_ms": 2.0, "inner": 1}
         value = self.values_ns[message["item"]][Scripted.started]
-        known = {"canary_ns": 50.0, "empty_ns": 5.0, "other_cores": 0.0, "throttled": 0, "extra_ns": [2e9]}
+        canary = self.canaries_ns.get(message["item"], [50.0] * 99)[Scripted.started]
+        known = {"canary_ns": canary, "empty_ns": 5.0, "other_cores": 0.0, "throttled": 0, "extra_ns": [2e9]}
         return {"status": "ok", "inner": 1, "readings_ns": [1.0, value, value, 1e9], **known}
 
     def close(self, kill: bool = False) -> None:
@@ -225,6 +228,7 @@ def scripted(monkeypatch):
     monkeypatch.setattr(Scripted, "started", -1)
     monkeypatch.setattr(Scripted, "log", [], raising=False)
     monkeypatch.setattr(Scripted, "faults", {}, raising=False)
+    monkeypatch.setattr(Scripted, "canaries_ns", {}, raising=False)
     monkeypatch.setattr(Scripted, "values_ns", {name: [100.0] * 99 for name in "abcdefghijkl"}, raising=False)
     return Scripted
 
@@ -406,7 +410,7 @@ def test_beyond_the_least_nothing_starts_after_the_deadline(scripted, monkeypatc
         clock.now += passes
         seen.append((sample.process, sample.round))
 
-    policy = replace(FIXED, min_processes=1, precision=0.0, patience=0, max_seconds=6.5)
+    policy = replace(FIXED, min_processes=1, precision=0.0, patience=0, max_seconds=6.5, overtime=1.0)
     scripted.values_ns = {"a": [100.0, 200.0, 300.0]}  # never agreed
     measure(items("a"), Plan(policy, "scripted"), Progress(), record)
     assert seen == taken
@@ -423,6 +427,37 @@ def test_the_deadline_leaves_no_item_without_its_least_processes(scripted, monke
     policy = replace(FIXED, min_processes=2, max_processes=9, max_seconds=1.0)
     measure(items("abcdef", 40), Plan(policy, "scripted", (), 80), Progress(), record)
     assert sorted(filter(None, seen)) == [(key, p, r) for key in "abcdef" for p in range(2) for r in range(4)]
+
+
+def test_items_that_only_met_a_slow_machine_go_on_into_overtime(scripted, monkeypatch):
+    """Each burst takes a second; 12 s are over after the third process. Item b met the usual speed in its first only."""
+    clock = Clock()
+    monkeypatch.setattr(host, "time", clock)
+    scripted.values_ns = {"a": [100.0] * 9, "b": [100.0, 150.0, 150.0, *[100.0] * 6]}
+    scripted.canaries_ns = {"b": [50.0, 80.0, 80.0, *[50.0] * 6]}
+    seen = []
+
+    def record(sample: Sample, _: object) -> None:
+        clock.now += 1.0
+        seen.append((sample.key, sample.process))
+
+    policy = replace(FIXED, rounds=2, precision=0.01, max_processes=9, max_seconds=10.0)
+    measure(items("ab"), Plan(policy, "scripted"), Progress(), record)
+    assert {key: sorted({p for k, p in seen if k == key}) for key in "ab"} == {"a": [0, 1, 2], "b": [0, 1, 2, 3, 4]}
+    clock.now, seen[:] = 0.0, []
+    scripted.started = -1
+    measure(items("ab"), Plan(replace(policy, overtime=1.0), "scripted"), Progress(), record)
+    assert max(p for _, p in seen) == 2
+
+
+def test_the_usual_speed_is_the_second_best_seen_and_told_to_every_worker():
+    progress = Progress()
+    assert progress.levels_ns("a", before=9) == []
+    for process, (canary, level_ns) in enumerate([(None, 90.0), (50.0, 100.0), (80.0, 160.0), (53.0, 101.0), (30.0, 60.0)]):
+        progress.note(Sample("a", process, 0, "w", "ok", (level_ns,), canary_ns=canary))
+    assert progress.best_canaries_ns == [30.0, 50.0]
+    # 80 is slow against 50; one lucky 30 does not make the rest slow; who has no canary counts.
+    assert progress.levels_ns("a", before=9) == [90.0, 100.0, 101.0, 60.0]
 
 
 def test_the_caller_may_have_enough_after_any_process(scripted):
