@@ -13,7 +13,7 @@ from typing import Any
 from hwbench.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_WORD = re.compile(r"[a-z][a-z0-9_.-]*")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _WHOLE = re.compile(r"[0-9]+")
 _KEY = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)")
 
@@ -34,14 +34,14 @@ class OpSpec:
 
     @classmethod
     def of(cls, op: str, /, **dims: Value) -> OpSpec:
-        """The canonical spec: dims sorted by name, values whole numbers or lower-case words."""
+        """The canonical spec: dims sorted by name, values whole numbers or words."""
         if not _NAME.fullmatch(op):
             raise UsageError(f"'{op}' cannot name an op: lower-case letters, digits and _ only.")
         for name, value in dims.items():
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
             word = isinstance(value, str) and _WORD.fullmatch(value) is not None
             if not _NAME.fullmatch(name) or not (whole or word):
-                raise UsageError(f"{op}: {name}={value!r} is not a dimension: a whole number >= 0 or a lower-case word.")
+                raise UsageError(f"{op}: {name}={value!r} is not a dimension: a whole number >= 0 or a word.")
         return cls(op, tuple(sorted(dims.items())))
 
     @classmethod
@@ -100,6 +100,8 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: str = "fp32"
     high: int | None = None
+    batched: bool = True
+    """Whether the batch is one more axis in front; if not, the shape is whole."""
 
 
 @dataclass(frozen=True)
@@ -199,10 +201,11 @@ class Prediction:
     """Not exceeded by 95 % of the networks the calibration did not see."""
     statistic: str
     coverage: float
-    """Share of the workload's ops that a table row answers for; predictions with less than 1 are refused."""
+    """Share of the workload's ops that a measured row answers for; the rest is filled in by a model of such rows."""
     source: str
     low_ms: float | None = None
     high_ms: float | None = None
+    """90 % of such networks lie between; `high_ms` is `upper_ms`."""
     ops_ms: Mapping[str, float] = field(default_factory=dict)
     """Contribution of each distinct op, for a per-layer view."""
 

@@ -10,6 +10,7 @@ FLOPs count 2 per multiply-accumulate plus the element-wise arithmetic stated by
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from hwbench.network import Network, NetworkBuilder, OpSpec, Setting, Tensor
 
 OPSET = 18
 IR_VERSION = 9
-ITEM_BYTES = {"fp32": 4, "fp16": 2, "int8": 1, "int64": 8}
+ITEM_BYTES = {"fp32": 4, "fp16": 2, "int8": 1, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "fp64": 8}
+ELEMENT_TYPES = {"fp32": "FLOAT", "fp16": "FLOAT16", "fp64": "DOUBLE", "int64": "INT64", "int32": "INT32", "int8": "INT8",
+                 "uint8": "UINT8", "bool": "BOOL"}  # fmt: skip
+"""Number format -> ONNX's name of it."""
 # Inputs and outputs count in their signature's format, which converted models keep; parameters in the setting's.
 
 Signature = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
@@ -79,8 +83,8 @@ class Op(Protocol):
     """The contract of an operator. Inherit `Primitive` or `Block` for the parts that follow from others."""
 
     name: str
-    fields: Mapping[str, tuple[str, ...]]
-    """Every dimension of the spec; () for a whole number, else the words it may be."""
+    fields: Mapping[str, tuple[str, ...] | None]
+    """Every dimension of the spec; () for a whole number, the words it may be, or None for any word."""
 
     def signature(self, spec: OpSpec) -> Signature:
         """Input and output tensors of one sample."""
@@ -98,10 +102,19 @@ class Op(Protocol):
         """Adds its ONNX nodes and returns the names of its outputs."""
 
 
-class Primitive:
-    """A single operation with ONNX nodes of its own."""
+class Described:
+    """What a model of latencies learns from an op, unless the op says it better."""
 
     name: str
+
+    def description(self, spec: OpSpec) -> tuple[str, dict[str, float]]:
+        """(group, numbers): ops of one group differ in these numbers only; words of the spec name the group."""
+        words = [str(value) for _, value in spec.dims if isinstance(value, str)]
+        return "-".join([spec.op, *words]), {name: float(v) for name, v in spec.dims if not isinstance(v, str)}
+
+
+class Primitive(Described):
+    """A single operation with ONNX nodes of its own."""
 
     def parameters(self, spec: OpSpec) -> tuple[Parameter, ...]:
         """Nothing learned, unless a primitive says otherwise."""
@@ -123,10 +136,8 @@ class Elementwise(Primitive):
         return (Tensor("x", shape),), (Tensor("y", shape),)
 
 
-class Block:
+class Block(Described):
     """A fused block: everything but `fields` and `expand` follows from the primitives it expands to."""
-
-    name: str
 
     def expand(self, spec: OpSpec) -> Network:
         """The primitives it consists of."""
@@ -160,9 +171,17 @@ def op_of(spec: OpSpec) -> Op:
     if set(dims) != set(op.fields):
         raise UsageError(f"{spec.key}: {spec.op} has the dimensions {', '.join(sorted(op.fields))}.")
     for name, words in op.fields.items():
-        if (words and dims[name] not in words) or (not words and not isinstance(dims[name], int)):
+        if words is None and not isinstance(dims[name], str):
+            raise UsageError(f"{spec.key}: {name} must be a word.")
+        if words is not None and (dims[name] not in words if words else not isinstance(dims[name], int)):
             raise UsageError(f"{spec.key}: {name} must be {' or '.join(words) if words else 'a whole number'}.")
     return op
+
+
+def describe(spec: OpSpec) -> tuple[str, dict[str, float]]:
+    """(group, numbers) of an op; an op that does not say is described by its dimensions."""
+    op = op_of(spec)
+    return op.description(spec) if isinstance(op, Described) else Described().description(spec)
 
 
 def single(spec: OpSpec) -> Network:
@@ -188,7 +207,7 @@ def tensors(network: Network) -> dict[str, Tensor]:
             )
         for i, output in enumerate(outputs):
             name = node.name if i == 0 else f"{node.name}:{i}"
-            known[name] = Tensor(name, output.shape, output.dtype)
+            known[name] = Tensor(name, output.shape, output.dtype, batched=output.batched)
     absent = [name for name in network.outputs if name not in known]
     if absent:
         raise UsageError(f"Network output '{absent[0]}' is no output of its node.")
@@ -216,24 +235,37 @@ def parameter_count(spec: OpSpec, *, tables: bool = True) -> int:
     return sum(p.size for p in op_of(spec).parameters(spec) if tables or not p.table)
 
 
+@lru_cache(maxsize=None)
 def bytes_moved(spec: OpSpec, setting: Setting) -> int:
     """Least traffic of one run: inputs, outputs and the parameters touched, each once."""
     inputs, outputs = op_of(spec).signature(spec)
-    values = sum(int(np.prod(t.shape)) * ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
+    values = sum(math.prod(t.shape) * ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
     return values * setting.batch + op_of(spec).work(spec).parameters_read * ITEM_BYTES[setting.dtype]
 
 
+TILE = 16
+"""Values a vector register or matrix tile holds: sizes that do not fill it pay for what they leave empty."""
+
+
 def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
-    """What a regression may know of an op: the one place for training and prediction."""
+    """What a regression may know of an op: the one place for training and prediction.
+
+    The numbers of its description; work and least traffic; traffic of the primitives inside, each on its own (what a
+    block moves where its parts do not stay in the cache); FLOPs per byte, which against the ratio of a device's peaks
+    says whether arithmetic or memory limits it; for every number the share of its last tile that is left empty.
+    """
+    _, numbers = describe(spec)
     work = op_of(spec).work(spec)
     moved = bytes_moved(spec, setting)
-    found: dict[str, float] = {name: float(value) for name, value in spec.dims if isinstance(value, int)}
+    found = {f"{name}_empty": -size % TILE / TILE for name, size in numbers.items()}
+    found.update(numbers)
     found.update(
         flops=float(work.flops * setting.batch),
         macs=float(work.macs * setting.batch),
         bytes_moved=float(moved),
+        inner_bytes=float(sum(bytes_moved(part, setting) for part in _parts(spec))),
         parameters=float(parameter_count(spec)),
-        flops_per_byte=work.flops * setting.batch / moved,
+        flops_per_byte=work.flops * setting.batch / max(moved, 1),
     )
     return found
 
@@ -297,7 +329,14 @@ class Graph:
         self._weights = weights
         self._nodes: list[Any] = []
         self._initializers: dict[str, Callable[[], np.ndarray]] = {}
+        self._versions = {"": OPSET}
         self._count = 0
+
+    def require_version(self, domain: str, version: int) -> None:
+        """The version of a standard that a node was written for; a graph follows one version of each."""
+        if domain == "" and any(node.domain == "" for node in self._nodes) and version != self._versions[""]:
+            raise UsageError(f"A graph of version {self._versions['']} cannot hold a node of version {version}.")
+        self._versions[domain] = version
 
     def node(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Adds an ONNX node with one output and returns the output's name."""
@@ -340,9 +379,15 @@ class Graph:
         return [known[name] for name in network.outputs]
 
     def write(
-        self, stream: BinaryIO, inputs: Sequence[Any], outputs: Sequence[Any], renamed: Mapping[str, str], note: str
+        self,
+        stream: BinaryIO,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        renamed: Mapping[str, str],
+        note: str,
+        light: bool = False,
     ) -> None:
-        """Writes the serialised model; `renamed` gives graph outputs their public names.
+        """Writes the serialised model; `renamed` gives graph outputs their public names, `light` leaves large weights out.
 
         Serialised protobuf messages merge when concatenated, so weights are streamed behind the graph one at
         a time: a BERT of 438 MB takes 2 s and one array of memory instead of 10 s and five copies.
@@ -353,19 +398,39 @@ class Graph:
             for names in (node.input, node.output):
                 names[:] = [renamed.get(n, n) for n in names]
         graph = helper.make_graph(self._nodes, "hwbench", inputs, outputs)
-        model = helper.make_model(
-            graph, producer_name="hwbench", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
-        )
+        versions = [helper.make_opsetid(domain, version) for domain, version in self._versions.items()]
+        ir_version = max(IR_VERSION, helper.find_min_ir_version_for(versions, ignore_unknown=True))
+        model = helper.make_model(graph, producer_name="hwbench", opset_imports=versions, ir_version=ir_version)
         helper.set_model_props(model, {"weights": note})
         stream.write(model.SerializeToString())
         written = 0
         for name, array in self._initializers.items():
             values = array()
+            if light and values.nbytes >= LARGE_BYTES:
+                stream.write(_left_out(name, values))
+                continue
             written += values.nbytes
             if written >= 2**31 - 2**20:
                 raise UsageError("The model's weights take over 2 GiB, more than one ONNX file holds.")
             for piece in _initializer_pieces(name, values):
                 stream.write(piece)
+
+
+LARGE_BYTES = 4096
+"""What a model without its weights leaves out: smaller constants steer fusions and shapes."""
+
+
+def _left_out(name: str, values: np.ndarray) -> bytes:
+    """A weight by name and shape only, as if it lay in another file."""
+    from onnx import TensorProto, helper
+
+    kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+    tensor = TensorProto(name=name, data_type=kind, dims=values.shape, data_location=TensorProto.EXTERNAL)
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "left-out"
+    body = tensor.SerializeToString()
+    initializer = _length_prefix(_INITIALIZER, len(body)) + body
+    return bytes(_length_prefix(_GRAPH, len(initializer)) + initializer)
 
 
 # Field numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
@@ -394,8 +459,17 @@ def _length_prefix(field_number: int, length: int) -> bytes:
     return bytes(encoded)
 
 
-def write_model(network: Network, setting: Setting, stream: BinaryIO, weights: Mapping[str, np.ndarray] | None = None) -> None:
-    """Writes the network as one ONNX model with fixed shapes; random weights (seed 0) unless given."""
+def write_model(
+    network: Network,
+    setting: Setting,
+    stream: BinaryIO,
+    weights: Mapping[str, np.ndarray] | None = None,
+    light: bool = False,
+) -> None:
+    """Writes the network as one ONNX model with fixed shapes; random weights (seed 0) unless given.
+
+    A `light` model lacks its large weights: it can be taken apart, not run.
+    """
     from onnx import TensorProto, helper
 
     known = tensors(network)
@@ -403,8 +477,8 @@ def write_model(network: Network, setting: Setting, stream: BinaryIO, weights: M
     emitted = graph.inline(network, [t.name for t in network.inputs], "")
 
     def info(tensor: Tensor, name: str) -> Any:
-        kind = TensorProto.INT64 if tensor.dtype == "int64" else TensorProto.FLOAT
-        return helper.make_tensor_value_info(name, kind, [setting.batch, *tensor.shape])
+        kind = getattr(TensorProto, ELEMENT_TYPES[tensor.dtype])
+        return helper.make_tensor_value_info(name, kind, [setting.batch, *tensor.shape] if tensor.batched else tensor.shape)
 
     public = ["output" if i == 0 else f"output_{i}" for i in range(len(emitted))]
     graph.write(
@@ -413,4 +487,5 @@ def write_model(network: Network, setting: Setting, stream: BinaryIO, weights: M
         [info(known[n], p) for n, p in zip(network.outputs, public, strict=True)],
         dict(zip(emitted, public, strict=True)),
         "random, seed 0" if weights is None else "given",
+        light,
     )

@@ -9,7 +9,7 @@ from hwbench.op.base import Block
 class FfnBlock(Block):
     """(tokens, dim) -> (tokens, hidden) -> (tokens, dim)."""
 
-    fields = {"tokens": (), "dim": (), "hidden": (), "activation": ("gelu", "relu"), "norm": ("pre", "post")}
+    fields = {"tokens": (), "dim": (), "hidden": (), "activation": ("gelu", "relu", "silu"), "norm": ("pre", "post")}
 
     def expand(self, spec: OpSpec) -> Network:
         """linear, activation, linear, residual; the norm first or last."""

@@ -6,6 +6,8 @@ name with strict=True, so names and layouts are proven as well.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -53,7 +55,7 @@ class Attention(nn.Module):
 class Ffn(nn.Module):
     def __init__(self, dim: int, hidden: int, norm_first: bool, activation: str = "gelu") -> None:
         super().__init__()
-        self.norm_first, self.activation = norm_first, {"gelu": F.gelu, "relu": F.relu}[activation]
+        self.norm_first, self.activation = norm_first, {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}[activation]
         self.norm, self.up, self.down = norm(dim), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,35 +111,202 @@ class PooledHead(nn.Module):
         return self.classifier(torch.tanh(self.pooler(x[:, 0])))
 
 
+class ConvSilu(nn.Module):
+    def __init__(self, width_in: int, width_out: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width_in, width_out, kernel, stride, kernel // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(self.conv(x))
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self, channels: int, reduced: int) -> None:
+        super().__init__()
+        self.reduce, self.expand = nn.Conv2d(channels, reduced, 1), nn.Conv2d(reduced, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = self.expand(F.relu(self.reduce(F.adaptive_avg_pool2d(x, 1))))
+        return x * F.relu6(gate + 3) / 6
+
+
+def pooled(x: Tensor, stride: int) -> Tensor:
+    return F.avg_pool2d(x, stride, padding=(x.shape[2] % 2, x.shape[3] % 2))
+
+
+class Mbconv(nn.Module):
+    def __init__(
+        self, width_in: int, hidden: int, width_out: int, kernel: int, stride: int, se: bool,
+        takes: tuple[int, int] | None = None, gives_tokens: bool = False,
+    ) -> None:  # fmt: skip
+        """`takes`: the map's sides, where it comes as tokens."""
+        super().__init__()
+        self.stride, self.takes, self.gives_tokens = stride, takes, gives_tokens
+        self.expand = nn.Conv2d(width_in, hidden, 1) if hidden != width_in else None
+        self.depthwise = nn.Conv2d(hidden, hidden, kernel, stride, kernel // 2, groups=hidden)
+        eighths = round(hidden // 4 / 8 + 1e-9)  # halves go up
+        self.se = SqueezeExcite(hidden, 8 * (eighths if 8 * eighths >= 0.9 * (hidden // 4) else eighths + 1)) if se else None
+        self.project = nn.Conv2d(hidden, width_out, 1)
+        self.shortcut = nn.Conv2d(width_in, width_out, 1) if width_in != width_out else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.mT.unflatten(2, self.takes) if self.takes else x
+        y = F.silu(self.expand(x)) if self.expand else x
+        y = F.silu(self.depthwise(y))
+        y = self.project(self.se(y) if self.se else y)
+        kept = pooled(x, self.stride) if self.stride > 1 else x
+        y = y + (self.shortcut(kept) if self.shortcut else kept)
+        return y.flatten(2).mT if self.gives_tokens else y
+
+
+class RelativeBias(nn.Module):
+    def __init__(self, heads: int, height: int, width: int, window: int) -> None:
+        super().__init__()
+        self.table, self.sides, self.window = nn.Parameter(torch.empty((2 * window - 1) ** 2, heads)), (height, width), window
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """The table laid out as a picture: row y1 - y2, column x1 - x2, the middle is no distance at all."""
+        picture = self.table.unflatten(0, (2 * self.window - 1, -1))
+        y, x = (places.flatten() for places in torch.meshgrid(*(torch.arange(n) for n in self.sides), indexing="ij"))
+        middle = self.window - 1
+        return scores + picture[y[:, None] - y + middle, x[:, None] - x + middle].permute(2, 0, 1)
+
+
+class MixHeads(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bhmn,gh->bgmn", x, self.weight) + self.bias[:, None, None]
+
+
+class TalkingAttention(nn.Module):
+    def __init__(self, dim: int, heads: int, key_dim: int, value_dim: int, height: int, width: int, window: int) -> None:
+        super().__init__()
+        self.heads, self.sides, values = heads, (height, width), heads * value_dim
+        self.norm = norm(dim)
+        self.query, self.key, self.value = (nn.Linear(dim, n) for n in (heads * key_dim, heads * key_dim, values))
+        self.value_conv = nn.Conv2d(values, values, 3, padding=1, groups=values)
+        self.bias, self.mix_scores, self.mix_shares = (
+            RelativeBias(heads, height, width, window), MixHeads(heads, heads), MixHeads(heads, heads)
+        )  # fmt: skip
+        self.projection = nn.Linear(values, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = self.norm(x)
+        v = self.value_conv(self.value(given).mT.unflatten(2, self.sides)).flatten(2).mT
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query(given), self.key(given), v))
+        scores = self.mix_scores(self.bias(q @ k.mT / q.shape[-1] ** 0.5))
+        mixed = self.mix_shares(scores.softmax(-1)) @ v
+        return x + self.projection(F.silu(mixed.transpose(1, 2).flatten(2)))
+
+
+class MbpoolHead(nn.Module):
+    def __init__(self, width_in: int, hidden: int, width_out: int, classes: int, height: int, width: int) -> None:
+        super().__init__()
+        self.sides = (height, width)
+        self.expand, self.mix = nn.Conv2d(width_in, hidden, 1), nn.Conv2d(hidden, width_out, 1)
+        self.classifier = nn.Linear(width_out, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.silu(self.expand(x.mT.unflatten(2, self.sides)))
+        return self.classifier(F.silu(self.mix(F.adaptive_avg_pool2d(x, 1))).flatten(1))
+
+
 MODULES = {
     "attention_block": lambda s: Attention(s["dim"], s["heads"], s["head_dim"], s["norm"] == "pre", s["qkv"] == "fused"),
     "class_token": lambda s: Token(s["dim"]),
     "classifier_head": lambda s: ClassifierHead(s["dim"], s["classes"]),
+    "conv_block": lambda s: ConvSilu(s["in"], s["out"], s["kernel"], s["stride"]),
     "conv2d": lambda s: nn.Conv2d(s["in"], s["out"], s["kernel"], s["stride"], s["padding"], groups=s["groups"]),
     "dense": lambda s: nn.Linear(s["in"], s["out"]),
     "embedding": lambda s: nn.Embedding(s["vocabulary"], s["dim"]),
     "ffn_block": lambda s: Ffn(s["dim"], s["hidden"], s["norm"] == "pre", s["activation"]),
     "layernorm": lambda s: norm(s["dim"]),
     "linear": lambda s: nn.Linear(s["in"], s["out"]),
+    "mbconv_block": lambda s: Mbconv(
+        s["in"],
+        s["hidden"],
+        s["out"],
+        s["kernel"],
+        s["stride"],
+        s["se"] == "yes",
+        (s["height"], s["width"]) if s["takes"] == "tokens" else None,
+        s["gives"] == "tokens",
+    ),
+    "mbpool_head": lambda s: MbpoolHead(s["in"], s["hidden"], s["out"], s["classes"], s["height"], s["width"]),
+    "mix_heads": lambda s: MixHeads(s["heads"], s["heads"]),
     "patch_embedding": lambda s: PatchStem(s["image"], s["patch"], s["channels"], s["dim"]),
     "pooled_head": lambda s: PooledHead(s["dim"], s["classes"]),
+    "relative_bias": lambda s: RelativeBias(s["heads"], s["height"], s["width"], s["window"]),
+    "squeeze_excite": lambda s: SqueezeExcite(s["channels"], s["reduced"]),
+    "talking_attention_block": lambda s: TalkingAttention(
+        s["dim"], s["heads"], s["key_dim"], s["value_dim"], s["height"], s["width"], s["window"]
+    ),
     "token_embedding": lambda s: TokenStem(s["vocabulary"], s["length"], s["dim"]),
+}
+
+
+@cache
+def block_size() -> int:
+    """Channels the runtime's blocked layout keeps together on this CPU: how far the next position of a channel lies."""
+    kind, sides = "com.microsoft.nchwc.ReorderInput", "f1x16x1x2"
+    spec = OpSpec.of("kernel", type=kind, version=1, inputs=sides, outputs=sides, attributes="channels_last.i.0")
+    x = np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)
+    (y,) = session_of(model_of(single(spec)).SerializeToString()).run(None, {"x0": x})
+    return int(np.flatnonzero(y.ravel() == 1)[0])
+
+
+def unblocked(x: Tensor, axes: int = 1) -> Tensor:
+    """A common layout of blocked channels: of an activation (one axis), or of weights, in and out (two)."""
+    b = block_size()
+    if axes == 2:
+        o, i, h, w = x.shape
+        return x.reshape(o // b, i // b, h, w, b, b).permute(0, 5, 1, 4, 2, 3).reshape(x.shape)
+    n, c, h, w = x.shape
+    return x.reshape(n, c // b, h, w, b).permute(0, 1, 4, 2, 3).reshape(x.shape)
+
+
+def blocked(x: Tensor) -> Tensor:
+    n, c, h, w = x.shape
+    return x.reshape(n, c // block_size(), block_size(), h, w).permute(0, 1, 3, 4, 2).reshape(x.shape)
+
+
+def blocked_convolution(weights: dict[str, Tensor], x: Tensor, added: Tensor) -> Tensor:
+    """3 x 3, every second position, a residual and then ReLU taken in."""
+    y = F.conv2d(unblocked(x), unblocked(weights["w1"], axes=2), weights["w2"], stride=2, padding=1)
+    return blocked(F.relu(y + unblocked(added)))
+
+
+KERNELS = {  # as the examples have them
+    "Gemm": lambda w, x: 0.5 * x @ w["w1"].T + w["w2"],
+    "com.microsoft.nchwc.Conv": blocked_convolution,
+    "Transpose": lambda w, x: x.transpose(1, 2),
+    "Slice": lambda w, x: x[:, 1::2],
+    "Gather": lambda w, i: F.embedding(i, w["w0"]),
+    "Where": lambda w, chosen, x: torch.where(chosen, -1.5, x),
+    "Split": lambda w, x: x.split([2, 4], dim=-1),
 }
 FUNCTIONS = {
     "add": lambda s, w, a, b: a + b,
+    "average_pool": lambda s, w, x: pooled(x, s["stride"]),
+    "flatten_map": lambda s, w, x: x.flatten(1),
     "flatten_patches": lambda s, w, x: x.permute(0, 2, 3, 1).flatten(1, 2),
     "gelu": lambda s, w, x: F.gelu(x),
+    "global_pool": lambda s, w, x: F.adaptive_avg_pool2d(x, 1),
+    "kernel": lambda s, w, *inputs: KERNELS[s["type"]](w, *inputs),
+    "map_add": lambda s, w, a, b: a + b,
+    "map_silu": lambda s, w, x: F.silu(x),
     "matmul": lambda s, w, a, b: a @ b if s["form"] == "plain" else torch.einsum("bhmk,bhnk->bhmn", a, b) / s["k"] ** 0.5,
     "merge_heads": lambda s, w, x: torch.cat(x.unbind(1), dim=-1),
     "position": lambda s, w, x: x + F.embedding(torch.arange(s["tokens"]), w["weight"]),
     "relu": lambda s, w, x: x.clamp(min=0),
     "segment": lambda s, w, x: x + F.embedding(torch.zeros(s["tokens"], dtype=torch.int64), w["weight"]),
     "select_token": lambda s, w, x: x[:, 0],
+    "silu": lambda s, w, x: F.silu(x),
     "softmax": lambda s, w, x: F.softmax(x, dim=3),
     "split_heads": lambda s, w, x: tuple(
         torch.stack(part.split(s["head_dim"], dim=-1), dim=1) for part in x.split(s["heads"] * s["head_dim"], dim=-1)
     ),
     "tanh": lambda s, w, x: x.tanh(),
+    "unflatten_patches": lambda s, w, x: x.unflatten(1, (s["height"], s["width"])).permute(0, 3, 1, 2),
 }
 
 
@@ -215,7 +384,45 @@ def bert(blocks: int, heads: list[int], ffn_inner: list[int]) -> Whole:
     return Whole(TokenStem(30_522, 512, 768), layers, PooledHead(768, 2))
 
 
-WHOLE = {"autoformer-tiny": vit, "autoformer-small": vit, "autoformer-base": vit, "bert:sequence=32": bert}
+class Hybrid(nn.Sequential):
+    """Blocks by name; "a.0" is module 0 of module a, as in the parameters' names."""
+
+    def __init__(self, blocks: dict[str, nn.Module]) -> None:
+        super().__init__()
+        for name, block in blocks.items():
+            *folders, last = name.split(".")
+            parent: nn.Module = self
+            for folder in folders:
+                if folder not in dict(parent.named_children()):
+                    parent.add_module(folder, nn.Sequential())
+                parent = parent.get_submodule(folder)
+            parent.add_module(last, block)
+
+
+def nasvit(
+    resolution: int, width: list[int], depth: list[int], kernel: list[int], expansion: list[int], mlp_ratio: list[int]
+) -> Hybrid:
+    """Stages after the stem: three of MBConv, four of one MBConv and then transformer blocks over the whole map."""
+    blocks: dict[str, nn.Module] = {"conv": ConvSilu(3, width[0], 3, 2)}
+    given, side = width[0], resolution // 2
+    for stage, stride in enumerate((1, 2, 2, 2, 2, 1, 2)):
+        dim, convolutional = width[1 + stage], stage < 3
+        name = f"{'mbconv' if convolutional else 'transformer'}{stage + 1}"
+        for i in range(depth[stage] if convolutional else 1):
+            k, e = (kernel[stage], [1, *expansion][stage]) if convolutional else (3, 6)
+            blocks[f"{name}.{i}"] = Mbconv(
+                given, given * e, dim, k, stride if i == 0 else 1, se=stage in (2, 4, 5, 6),
+                takes=(side, side) if stage > 3 else None, gives_tokens=stage >= 3,
+            )  # fmt: skip
+            given = dim
+        side = -(-side // stride)
+        for i in range(1, 1 if convolutional else depth[stage]):
+            blocks[f"{name}.{i}.attention"] = TalkingAttention(dim, dim // 8, 8, 32, side, side, 18)
+            blocks[f"{name}.{i}.ffn"] = Ffn(dim, dim * mlp_ratio[stage - 3], True, "silu")
+    return Hybrid({**blocks, "mbpool": MbpoolHead(given, 6 * given, width[-1], 1000, side, side)})
+
+
+WHOLE = {"autoformer-tiny": vit, "autoformer-small": vit, "autoformer-base": vit, "bert:sequence=32": bert, "nasvit": nasvit}
 
 
 def test_every_space_has_a_torch_reference():
@@ -236,5 +443,6 @@ def test_a_whole_network_computes_what_torch_computes(name, tmp_path):
     with path.open("wb") as stream:
         write_model(network, Setting(), stream, weights)
     ours = session_of(str(path)).run(None, feed)
-    assert float(theirs.std()) > 0.1, "outputs this flat prove nothing"
-    assert difference(ours, theirs) < LIMIT
+    spread = float(theirs.std())
+    assert spread > 0.1, "outputs this flat prove nothing"
+    assert difference(ours, theirs) < LIMIT * max(1.0, spread)  # without batch norm, convolutions grow their outputs
