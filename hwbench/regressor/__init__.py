@@ -1,0 +1,1 @@
+"""Regressors: one file each."""
