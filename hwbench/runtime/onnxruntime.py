@@ -97,6 +97,54 @@ class Onnxruntime:
         session = _open(path, _options(setting, free))
         return OnnxruntimeSession(session, _inputs(session, high, shapes))
 
+    def optimise(
+        self, path: str, target: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Writes the model as it would be run, every tensor an output; returns shape and type of every input.
+
+        No weight is packed: nothing here is timed.
+        """
+        light = _unpacked(setting, {})
+        light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
+        plain = _open(path, light)
+        sides, free = fixed_shapes(_declared(plain), shapes)
+        options = _unpacked(setting, free)
+        options.optimized_model_filepath = target
+        session = _open(path, options)
+        odd = [value for value in session.get_inputs() if value.type not in NUMPY_TYPES]
+        if odd:
+            raise ValueError(f"input '{odd[0].name}' has the type {odd[0].type}, which cannot be filled")
+        return {v.name: (tuple(sides[v.name]), NUMPY_TYPES[v.type]) for v in session.get_inputs()}
+
+    def tensors(
+        self, path: str, setting: Mapping[str, Any], inputs: Mapping[str, tuple[tuple[int, ...], Any]]
+    ) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Shape and type of every output of an already optimised model, as the session infers them.
+
+        A model in which data decide a shape is run once: on ones, which leave nothing out, and zeros as whole
+        numbers, which are valid as indices of every table.
+        """
+        options = _unpacked(setting, {})
+        options.graph_optimization_level = type(options.graph_optimization_level).ORT_DISABLE_ALL
+        session = _open(path, options)
+        declared = {value.name: (value.shape, value.type) for value in session.get_outputs()}
+        if all(kind in NUMPY_TYPES and all(isinstance(side, int) for side in shape) for shape, kind in declared.values()):
+            return {name: (tuple(shape), NUMPY_TYPES[kind]) for name, (shape, kind) in declared.items()}
+        try:
+            values = session.run(
+                [*declared],
+                {n: np.full(shape, not np.issubdtype(dtype, np.integer), dtype) for n, (shape, dtype) in inputs.items()},
+            )
+        except Exception as error:
+            raise ValueError(f"onnxruntime cannot run it: {str(error).splitlines()[0]}") from error
+        return {n: (v.shape, v.dtype) for n, v in zip(declared, values) if isinstance(v, np.ndarray)}  # noqa: B905
+
+
+def _unpacked(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
+    options = _options(setting, free)
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    return options
+
 
 def _options(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
     import onnxruntime as ort

@@ -1,0 +1,93 @@
+"""The kernels to train on: the same every time, in proportion, within limits, and each one really runs as it is stated."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from hwbench.catalogue import FAMILIES, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
+from hwbench.network import OpSpec, Setting
+from hwbench.op import base as ops
+from hwbench.op.kernel import operands, results
+from hwbench.runtime.onnxruntime import Onnxruntime
+
+N = 1400
+
+
+@pytest.fixture(scope="module")
+def kernels() -> list[OpSpec]:
+    return catalogue(N)
+
+
+def test_the_same_kernels_come_every_time_in_the_same_order(kernels):
+    assert catalogue(N) == kernels
+    assert kernels == sorted(kernels, key=lambda spec: spec.key)
+    others = catalogue(N, seed=1)
+    assert {spec.key for spec in others} != {spec.key for spec in kernels}
+
+
+@pytest.mark.parametrize("n", [700, N, 3000])
+def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
+    found = catalogue(n)
+    assert len({spec.key for spec in found}) == len(found)
+    assert len(found) == pytest.approx(n, rel=0.15)
+
+
+def test_few_still_means_some_of_every_family():
+    found = catalogue(1)
+    assert 3 * len(FAMILIES) < len(found) <= 4 * len(FAMILIES)
+
+
+def test_most_are_products_and_convolutions(kernels):
+    groups = Counter(ops.describe(spec)[0].partition("-")[0] for spec in kernels)
+    assert groups["product"] + groups["convolution"] > 0.35 * len(kernels)
+    assert len({spec["type"] for spec in kernels}) >= 65
+
+
+def test_every_kernel_parses_and_is_described(kernels):
+    groups: dict[str, set[frozenset[str]]] = {}
+    for spec in kernels:
+        assert OpSpec.parse(spec.key) == spec
+        group, numbers = ops.describe(spec)
+        assert all(math.isfinite(value) and value >= 0 for value in numbers.values()), spec.key
+        groups.setdefault(group, set()).add(frozenset(ops.features(spec, Setting())))
+    assert len(groups) >= 85
+    assert {group for group, names in groups.items() if len(names) > 1} == set(), "a group differs in numbers only"
+
+
+def test_limits_are_kept(kernels):
+    for spec in kernels:
+        work = ops.op_of(spec).work(spec)
+        assert work.macs <= MOST_MACS, spec.key
+        assert work.parameters_read <= MOST_WEIGHTS, spec.key
+        assert max(o.size for o in (*operands(spec), *results(spec))) <= MOST_VALUES, spec.key
+    sizes = [ops.op_of(spec).work(spec).macs for spec in kernels if ops.describe(spec)[0].startswith("product")]
+    assert max(sizes) > 0.2 * MOST_MACS  # spread up to the limit
+    assert min(sizes) < 1e-3 * MOST_MACS
+
+
+def cheapest(index: int) -> OpSpec:
+    rng = np.random.default_rng((7, index))
+    drawn = [FAMILIES[index][1](rng) for _ in range(8)]
+    return min(
+        drawn, key=lambda spec: (ops.op_of(spec).work(spec).macs, sum(o.size for o in (*operands(spec), *results(spec))))
+    )
+
+
+SAMPLE = [cheapest(index) for index in range(len(FAMILIES))]
+
+
+@pytest.mark.parametrize("spec", SAMPLE, ids=lambda spec: spec["type"])
+def test_a_kernel_of_every_family_runs_as_it_is_stated(spec, tmp_path):
+    with (tmp_path / "kernel.onnx").open("wb") as stream:
+        ops.write_model(ops.single(spec), Setting(), stream)
+    high = {t.name: t.high for t in ops.op_of(spec).signature(spec)[0] if t.high is not None}
+    session = Onnxruntime().load(str(tmp_path / "kernel.onnx"), asdict(Setting()), high, {})
+    session.run()
+    assert [output.shape for output in session.outputs()] == [o.shape for o in results(spec)], spec.key
+    kinds = {"float32": "f", "int64": "i", "int32": "j", "bool": "b"}
+    assert [kinds[str(output.dtype)] for output in session.outputs()] == [o.letter for o in results(spec)]
