@@ -3,26 +3,30 @@
 predictors/<device>/<runtime>-<setting>/card.json, arrays.npz
 
 hwbench fit --space autoformer-tiny --space bert        one calibration for all of them
+hwbench fit --space autoformer-tiny --stored            the same from stored measurements only
 hwbench predict --space autoformer-tiny --arch FILE.json
+
+Ops of the spaces that the table lacks are filled in by an `OpModel` of its rows, if it dares; card and predictions say
+which share was measured. Intervals are conformal, over networks the predictor was not fitted on.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, registry, stats
+from hwbench import additivity, conformal, registry, stats
+from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.architecture import Architectures, of_values, sample
 from hwbench.architecture import read as read_architectures
+from hwbench.conformal import Band
 from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
@@ -30,16 +34,23 @@ from hwbench.errors import DataError, UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Prediction, Setting, Workload
 from hwbench.op import base as ops
+from hwbench.op_model import OpModel
 from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
-from hwbench.workspace import Workspace, atomic_write, read_json, write_json
+from hwbench.workspace import Workspace
 
-VERSION = 1
-MARGIN_QUANTILE = 0.95
+VERSION = cards.VERSION
+KIND = "op-sum"
+AUTO = "auto"
+"""The predictor the additivity test picks."""
 HOLDOUT_SEED_OFFSET = 1_000_003
 """Held-out networks come from another seed than the fitted ones."""
+LEAST_LEFT_OUT = 4
+"""A calibration takes 4 networks, so one can be left out of more than that."""
+SPLITS = 200
+"""Random splits behind a card's statement of coverage."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,8 @@ class Fitted:
     folder: Path
     card: Mapping[str, Any]
     predictors: Mapping[str, Predictor]
+    filled: frozenset[str] = frozenset()
+    """Keys of ops that were not measured: a model of the measured ones stands in for them."""
 
     @property
     def setting(self) -> Setting:
@@ -56,8 +69,13 @@ class Fitted:
         return Setting(**self.card["setting"])
 
     def margin(self, statistic: str) -> float:
-        """95th percentile of the relative error on held-out calibration networks."""
+        """How far above its prediction (relative) 95 % of networks stay: the upper end of the 90 % interval."""
         return float(self.card["statistics"][statistic]["margin"])
+
+    def _below(self, statistic: str) -> float:
+        """How far below its prediction; cards of version 1 state one margin for both sides."""
+        part = self.card["statistics"][statistic]
+        return -float(np.expm1(part["band"]["below"])) if "band" in part else min(self.margin(statistic), 1.0)
 
     def cost(self, space: Space, statistic: str) -> Cost:
         """The compiled latency of a space, with the certified upper bound."""
@@ -78,18 +96,21 @@ class Fitted:
             raise luts.missing_ops(missing, self.setting, f"{self.folder} (then: hwbench fit)")
 
     def predict(self, workload: Workload, statistic: str) -> Prediction:
-        """Latency, upper bound and what each op adds."""
+        """Latency, interval, and what each op adds."""
         counts = workload.counts()
         self.require(list(counts))
         predictor = self.predictors[statistic]
         per_op = predictor.op_ms(list(counts)) * np.array(list(counts.values()), float)
         total = float(predictor.constant_ms + per_op.sum())
+        upper_ms = total * (1 + self.margin(statistic))
         return Prediction(
             latency_ms=total,
-            upper_ms=total * (1 + self.margin(statistic)),
+            upper_ms=upper_ms,
             statistic=statistic,
-            coverage=1.0,
+            coverage=sum(n for s, n in counts.items() if s.key not in self.filled) / sum(counts.values()),
             source=str(self.folder),
+            low_ms=total * (1 - self._below(statistic)),
+            high_ms=upper_ms,
             ops_ms={spec.key: float(ms) for spec, ms in zip(counts, per_op, strict=True)},
         )
 
@@ -100,12 +121,13 @@ def fit(
     runtime: str = "onnxruntime",
     setting: Setting = Setting(),
     workspace: str | Path = ".",
-    predictor: str = "lut_sum",
+    predictor: str = AUTO,
     networks: int = 16,
     holdout: int = 16,
     seed: int = 0,
     policy: Policy = NETWORK_POLICY,
     tick: Tick = no_tick,
+    stored: bool = False,
 ) -> Fitted:
     """Measures a few whole networks and fits one predictor for all the spaces given.
 
@@ -115,50 +137,126 @@ def fit(
         runtime: Inference runtime.
         setting: dtype, batch, threads.
         workspace: Where the table is and the predictor goes.
-        predictor: Registered predictor.
+        predictor: Registered predictor, or `auto`: what the additivity test picks.
         networks: Networks measured to fit, per space.
-        holdout: Networks measured to state the error and the margin, per space; never fitted on.
+        holdout: Networks measured to state errors and intervals, per space; never fitted on.
         seed: Draws both sets.
         policy: How long each network is measured.
         tick: Progress.
+        stored: Measure nothing: all networks must be in the stored table of networks.
     """
     names = [space] if isinstance(space, str) else list(space)
     if networks < 4 or holdout < 4:
         raise UsageError(f"At least 4 networks to fit and 4 held out per space, got {networks} and {holdout}.")
+    if predictor != AUTO:
+        registry.get("predictor", predictor)
     place = Workspace.at(workspace)
     device_name = devices.resolve(device, place.root)
     table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
     training, heldout = calibration_sets(names, networks, holdout, seed)
-    for architectures in (*training, *heldout):
-        for network in spaces.networks(architectures.space, architectures.population):
-            table.latency_ms(network.specs, setting, "min")
-    rows = measure_networks([*training, *heldout], device_name, runtime, setting, place.root, policy, tick)
-    document, predictors, arrays = _fit_all(predictor, table, setting, training, heldout, rows)
+    rows_ms, fill = complete_rows(table, setting, names)
+    needed = {s for a in (*training, *heldout) for network in spaces.networks(a.space, a.population) for s in network.specs}
+    missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
+    if missing:
+        raise luts.missing_ops(missing, setting, str(table.path))
+    if stored:
+        measured = stored_networks([*training, *heldout], place, device_name, runtime, setting)
+    else:
+        measured = measure_networks([*training, *heldout], device_name, runtime, setting, place.root, policy, tick)
+    document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
+    filled = sorted(fill["keys"]) if fill else []
+    if filled:
+        arrays["filled_key"] = np.array(filled)
+    least = document["statistics"]["min"]
     card = {
-        "schema": VERSION,
-        "predictor": predictor,
+        "kind": KIND,
         "device": device_name,
         "runtime": runtime,
         "setting": asdict(setting),
         "spaces": names,
         "networks_per_space": {"fit": networks, "holdout": holdout},
         "seed": seed,
+        "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
+        "features": sorted({term for part in document["statistics"].values() for term in part["state"]["coefficients"]}),
+        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
+        "coverage": least["coverage"],
+        "noise_ceiling": least["noise_ceiling"],
         **document,
-        "lut": {"path": table.path.name, "sha256": hashlib.sha256(table.path.read_bytes()).hexdigest()},
+        "fill": {k: v for k, v in fill.items() if k != "keys"} if fill else None,
+        "lut": {"path": table.path.name, "sha256": cards.data_of(table.path, 0)["sha256"]},
         "environment": dict(table.environment.values),
-        "hwbench_version": __version__,
         "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "rebuild": f"hwbench fit {' '.join(f'--space {n}' for n in names)} --runtime {runtime} --batch {setting.batch} "
-        f"--threads {setting.threads} --dtype {setting.dtype} --predictor {predictor} --networks {networks} "
-        f"--holdout {holdout} --seed {seed}",
+        "rebuild": f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device_name} --runtime {runtime} "
+        f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype} --predictor {predictor} "
+        f"--networks {networks} --holdout {holdout} --seed {seed} --stored",
     }
     folder = place.path("predictors", device_name, f"{runtime}-{setting.key}")
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    atomic_write(folder / "arrays.npz", buffer.getvalue())
-    card["arrays_sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
-    write_json(folder / "card.json", card)
-    return Fitted(folder, card, predictors)
+    return Fitted(folder, cards.write(folder, card, arrays), predictors, frozenset(filled))
+
+
+def refit(place: Workspace, folder: str | Path) -> Fitted:
+    """Fits a stored predictor again from the measurements it rests on, without measuring; writes to the workspace.
+
+    Args:
+        place: Workspace; tables it lacks are taken from the shipped ones.
+        folder: Of the predictor.
+    """
+    card = read_card(folder)
+    sizes = card["networks_per_space"]
+    asked = AUTO if card["additivity"] else card["predictor"]
+    return fit(
+        card["spaces"], card["device"], card["runtime"], Setting(**card["setting"]), place.root, asked,
+        sizes["fit"], sizes["holdout"], card["seed"], stored=True,
+    )  # fmt: skip
+
+
+def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
+    """(latency of every op by key, what was filled in: {} if all ops of the spaces were measured).
+
+    Ops the model of the table's rows refuses (groups never measured, far outside) have no latency.
+    """
+    found = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
+    rows_ms = {key: float(value) for key, value in found.items() if value is not None}
+    wanted = {spec for name in space_names for spec in spaces.distinct_specs(registry.get("space", name))}
+    lacking = sorted((spec for spec in wanted if spec.key not in rows_ms), key=lambda spec: spec.key)
+    kinds = {spec.op for spec in lacking}
+    alike = [spec for spec in map(OpSpec.parse, rows_ms) if spec.op in kinds]
+    if not alike:
+        return rows_ms, {}
+    model = OpModel()
+    model.fit(alike, np.array([rows_ms[spec.key] for spec in alike]), setting)
+    guessed = {s.key: float(ms) for s, ms in zip(lacking, model.predict(lacking)[0], strict=True) if ms == ms}
+    if not guessed:
+        return rows_ms, {}
+    groups = {ops.describe(spec)[0] for spec in lacking if spec.key in guessed}
+    fill = {
+        "keys": list(guessed),
+        "rows": len(guessed),
+        "measured_share": 1 - len(lacking) / len(wanted),
+        "error_by_group": {group: model.errors[group] for group in sorted(groups)},
+    }
+    return {**rows_ms, **guessed}, fill
+
+
+def stored_networks(
+    sets: Sequence[Architectures], place: Workspace, device: str, runtime: str, setting: Setting
+) -> dict[str, dict[str, Any]]:
+    """Key -> row of networks measured before.
+
+    Raises:
+        UsageError: some were not; the message says how many and what would measure them.
+    """
+    path = place.find("luts", device, f"{runtime}.networks.parquet")
+    found = luts.read_networks(path)[0] if path is not None else []
+    rows = {r["key"]: r for r in found if luts.setting_of(r) == setting and r["latency_min_ms"] is not None}
+    keys = [key for a in sets for key in a.keys]
+    missing = [key for key in keys if key not in rows]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} of {len(keys)} networks were not measured yet at {setting.key} on {device} (first: {missing[0]}). "
+            "Leave out --stored to measure them."
+        )
+    return {key: rows[key] for key in keys}
 
 
 def calibration_sets(
@@ -182,48 +280,138 @@ def _without(drawn: Architectures, taken: Architectures, n: int) -> Architecture
 
 
 def _fit_all(
-    name: str,
-    table: Lut,
-    setting: Setting,
+    asked: str,
+    rows_ms: Mapping[str, float],
     training: Sequence[Architectures],
     heldout: Sequence[Architectures],
     rows: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Predictor], dict[str, np.ndarray]]:
-    """Both statistics, their held-out errors and the calibrated baselines."""
-    rows_ms = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
-    rows_ms = {key: value for key, value in rows_ms.items() if value is not None}
+    """Both statistics, their held-out errors, intervals and the calibrated baselines."""
     loads = {
         key: spaces.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
     }
     fit_keys = [key for a in training for key in a.keys]
     holdout_keys = [key for a in heldout for key in a.keys]
-    document: dict[str, Any] = {"fit_networks": fit_keys, "holdout_networks": holdout_keys, "statistics": {}}
+    fit_loads = [loads[k] for k in fit_keys]
+    measured = {s: {key: float(rows[key][column]) for key in loads} for s, column in luts.STATISTICS.items()}
+    chosen = additivity.choose(rows_ms, fit_loads, _values(measured["min"], fit_keys)) if asked == AUTO else None
+    name = chosen["choice"] if chosen else asked
+    document: dict[str, Any] = {"predictor": name, "additivity": chosen}
+    document.update(fit_networks=fit_keys, holdout_networks=holdout_keys, statistics={})
     predictors: dict[str, Predictor] = {}
     arrays: dict[str, np.ndarray] = {}
-    for statistic, column in luts.STATISTICS.items():
-        measured = {key: float(rows[key][column]) for key in loads}
+    for statistic, truth in measured.items():
         predictor: Predictor = registry.make("predictor", name)
-        predictor.fit(rows_ms, [loads[k] for k in fit_keys], np.array([measured[k] for k in fit_keys]))
+        predictor.fit(rows_ms, fit_loads, _values(truth, fit_keys))
         values, arrays = predictor.state()
-        predicted = {k: sum_ops(predictor, w) for k, w in loads.items()}
+        guess = {k: sum_ops(predictor, w) for k, w in loads.items()}
 
         def errors(keys: Sequence[str]) -> dict[str, float]:
-            found = stats.accuracy(np.array([predicted[k] for k in keys]), np.array([measured[k] for k in keys]))  # noqa: B023
-            return asdict(found)
+            return asdict(stats.accuracy(_values(guess, keys), _values(truth, keys)))  # noqa: B023
 
-        truth = np.array([measured[k] for k in holdout_keys])
-        guess = np.array([predicted[k] for k in holdout_keys])
+        pairs = [_values(guess, holdout_keys), _values(truth, holdout_keys)]
+        if len(holdout_keys) < conformal.least_pairs(conformal.COVERAGE) and len(fit_keys) > LEAST_LEFT_OUT:
+            # Networks left out of the fit in turn are as new to it as held-out ones.
+            left_out = additivity.left_out(name, rows_ms, fit_loads, _values(truth, fit_keys))
+            pairs = [np.append(pairs[0], left_out), np.append(pairs[1], _values(truth, fit_keys))]
+        band, how = interval(*pairs)
         document["statistics"][statistic] = {
             "state": values,
-            "margin": float(np.quantile(np.abs(truth - guess) / guess, MARGIN_QUANTILE, method="higher")),
+            "band": {**band.state(), "how": how},
+            "margin": band.margin,
+            "coverage": coverage_evidence(*pairs),
+            "noise_ceiling": noise_ceiling([rows[k] for k in loads], statistic),
             "holdout": errors(holdout_keys),
             "holdout_by_space": {a.space.name: errors(a.keys) for a in heldout},
             "fitted": errors(fit_keys),
-            "baselines": _baselines(loads, fit_keys, measured, rows_ms),
+            "baselines": _baselines(loads, fit_keys, truth, rows_ms),
         }
         predictors[statistic] = predictor
     document["noise"] = stats.noise([rows[k] for k in loads])
     return document, predictors, arrays
+
+
+def _values(by_key: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
+    return np.array([by_key[k] for k in keys], float)
+
+
+def interval(predicted: np.ndarray, measured: np.ndarray, scale: np.ndarray | float = 1.0) -> tuple[Band, str]:
+    """(band of relative residuals, how far its promise goes) from pairs the predictor was not fitted on.
+
+    Never excludes the prediction itself: a band that only holds on one side is widened to it.
+    """
+    n, needed = len(measured), conformal.least_pairs(conformal.COVERAGE)
+    if n >= needed:
+        band = conformal.calibrate(predicted, measured, scale=scale)
+        how = f"split-conformal, {n} networks not fitted on"
+    else:
+        residuals = np.log(measured / predicted) / scale
+        band = Band(float(residuals.min()), float(residuals.max()), (n - 1) / (n + 1), n)
+        how = f"widest residual of {n} networks not fitted on: covers {band.coverage:.0%}; 90 % needs {needed}"
+    return replace(band, below=min(band.below, 0.0), above=max(band.above, 0.0)), how
+
+
+def coverage_evidence(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any] | None:
+    """How often a band from one part of the pairs covers the other part: mean over random splits; None below 24 pairs."""
+    n, needed = len(measured), conformal.least_pairs(conformal.COVERAGE)
+    if n < needed + 5:
+        return None
+    rng = np.random.default_rng(0)
+    size = max(needed, n // 2)
+    found = []
+    for _ in range(SPLITS):
+        order = rng.permutation(n)
+        part, rest = order[:size], order[size:]
+        band = interval(predicted[part], measured[part])[0]
+        found.append(conformal.evidence(predicted[rest], band, measured[rest]))
+    return {
+        "n": n,
+        "asked": conformal.COVERAGE,
+        "covered": float(np.mean([e["covered"] for e in found])),
+        "median_width": float(np.median([e["median_width"] for e in found])),
+        "how": f"band from {size} networks, judged on the other {n - size}, {SPLITS} random splits",
+    }
+
+
+def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:
+    """Errors and coverage on every stored network of the fitted spaces that took no part in the fit; None without any."""
+    card = fitted.card
+    path = place.find("luts", card["device"], f"{card['runtime']}.networks.parquet")
+    found = luts.read_networks(path)[0] if path is not None else []
+    taken = {*card["fit_networks"], *card["holdout_networks"]}
+    rows = [
+        row
+        for row in found
+        if row["space"] in card["spaces"] and row["key"] not in taken and luts.setting_of(row) == fitted.setting
+        if row["latency_min_ms"] is not None
+    ]
+    if not rows:
+        return None
+    answers = []
+    for row in rows:
+        column = np.frombuffer(bytes.fromhex(row["key"].rpartition("/")[2]), np.uint8)
+        answers.append(fitted.predict(spaces.lower(registry.get("space", row["space"]), column), statistic))
+    truth = np.array([row[luts.STATISTICS[statistic]] for row in rows], float)
+    low, guess, high = (np.array([getattr(a, name) for a in answers]) for name in ("low_ms", "latency_ms", "high_ms"))
+    covered = conformal.covered(low, high, truth)
+    return {
+        **asdict(stats.accuracy(guess, truth)),
+        "covered": covered,
+        "below_upper": float(np.mean(truth <= high)),
+        "falls_short": conformal.falls_short(round(covered * len(rows)), len(rows)),
+    }
+
+
+def noise_ceiling(rows: Sequence[Mapping[str, Any]], statistic: str) -> float | None:
+    """Mean absolute relative error a perfect predictor would have, because measurements do not repeat; None if unknown.
+
+    Three processes of a network spread by s (the median over networks counts: a neighbour's visit inflates single ones).
+    If levels are normal, s is 1.69 standard deviations on average, and the lowest of three lies 0.60 of one from its usual
+    place, the median of three 0.54.
+    """
+    column, share = {"min": ("min_spread", 0.60 / 1.69), "p50": ("median_spread", 0.54 / 1.69)}[statistic]
+    known = [row[column] for row in rows if row[column] is not None and row[column] == row[column]]
+    return share * float(np.median(known)) if known else None
 
 
 def flops_of(workload: Workload) -> float:
@@ -260,6 +448,7 @@ def load(
 
     Raises:
         UsageError: none was fitted yet.
+        DataError: card or arrays are damaged, edited, newer or of another kind.
         EnvironmentMismatch: `local` was asked and the predictor rests on another machine or runtime version.
     """
     place = Workspace.at(workspace)
@@ -270,22 +459,36 @@ def load(
             f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. "
             "Run: hwbench profile --space SPACE, then hwbench fit --space SPACE"
         )
-    card = read_json(found, "predictor card")
-    if card.get("schema", 0) > VERSION:
-        raise DataError(f"{found} has schema {card['schema']}, this hwbench knows {VERSION}: update hwbench.")
+    card = read_card(found.parent)
+    if card["kind"] != KIND:
+        raise DataError(f"{found} is the card of a {card['kind']} predictor, not of sums over ops. Run: hwbench fit")
     if device == "local":
         luts.check_local(Environment(card["environment"]), found)
-    stored_at = found.parent / "arrays.npz"
-    raw = stored_at.read_bytes() if stored_at.exists() else b""
-    if hashlib.sha256(raw).hexdigest() != card["arrays_sha256"]:
-        raise DataError(f"{stored_at} does not belong to its card (missing or edited). Run: {card['rebuild']}")
-    with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
-        arrays = dict(stored)
+    arrays = cards.read_arrays(found.parent, card)
     predictors: dict[str, Predictor] = {}
     for statistic, part in card["statistics"].items():
         predictors[statistic] = registry.make("predictor", card["predictor"])
         predictors[statistic].restore(part["state"], arrays)
-    return Fitted(found.parent, card, predictors)
+    return Fitted(found.parent, card, predictors, frozenset(arrays.get("filled_key", np.array([])).tolist()))
+
+
+def read_card(folder: str | Path) -> dict[str, Any]:
+    """A predictor's card, brought to the present version."""
+    card = cards.read(folder)
+    return _from_version_1(card) if card["schema"] == 1 else card
+
+
+def _from_version_1(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 1 knew calibrated sums only, and stated neither coverage nor ceiling; its statistics stay as they are."""
+    least = card["statistics"]["min"]
+    return {
+        **card,
+        "kind": KIND,
+        "data": {"file": card["lut"]["path"], "sha256": card["lut"]["sha256"], "rows": None, "networks": None},
+        "features": sorted(least["state"]["coefficients"]),
+        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
+        **dict.fromkeys(("coverage", "noise_ceiling", "additivity", "fill")),
+    }
 
 
 def check_statistic(statistic: str) -> str:
@@ -304,7 +507,7 @@ def predict(
     workspace: str | Path = ".",
     statistic: str = "min",
 ) -> list[dict[str, Any]]:
-    """The latency of every architecture of a file (or given as values), with its upper bound and coverage."""
+    """The latency of every architecture of a file (or given as values), with its interval and coverage."""
     check_statistic(statistic)
     if isinstance(arch, str | Path):
         architectures = read_architectures(arch, space)
@@ -320,6 +523,8 @@ def predict(
                 "architecture": values,
                 "latency_ms": found.latency_ms,
                 "upper_ms": found.upper_ms,
+                "low_ms": found.low_ms,
+                "high_ms": found.high_ms,
                 "statistic": statistic,
                 "coverage": found.coverage,
                 "device": fitted.card["device"],

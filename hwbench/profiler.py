@@ -96,10 +96,24 @@ def profile(
     Rows the workspace already has at the asked precision are not measured, unless `again` asks for a new edition
     of them; shipped tables do not count.
     """
+    specs = needed_specs([space] if isinstance(space, str) else space, level)
+    return profile_specs(specs, device, runtime, setting, workspace, policy, tick, again)
+
+
+def profile_specs(
+    specs: Sequence[OpSpec],
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    policy: Policy = Policy(),
+    tick: Tick = no_tick,
+    again: bool = False,
+) -> ProfileResult:
+    """The same for a list of ops, whoever chose them."""
     started = time.monotonic()
     place = Workspace.at(workspace)
     name = require_local(device, place)
-    specs = needed_specs([space] if isinstance(space, str) else space, level)
     here = current_environment(runtime)
     if place.find("devices", f"{name}.toml") is None:
         devices.detect(place.root)

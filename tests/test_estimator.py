@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import device, estimator, registry
+from hwbench import card as cards
+from hwbench import conformal, device, estimator, registry, workspace
 from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.lut import Lut, read_networks
 from hwbench.network import Setting
 from hwbench.predictor import base as predictors
-from hwbench.predictor.lut_sum import CANDIDATES, leave_one_out, terms_of
+from hwbench.predictor.base import terms_of
+from hwbench.predictor.lut_sum import CANDIDATES, leave_one_out
 from hwbench.space.base import distinct_specs, lower, sample
 
 SPACE = "autoformer-tiny"
@@ -51,7 +53,7 @@ def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic)
     with np.load(folder_of(fitted_workspace) / "arrays.npz") as stored:
         rows = dict(zip(stored["op_key"].tolist(), stored["row_ms"].tolist(), strict=True))
     part = card["statistics"][statistic]
-    answers = hwbench.predict(SPACE, drawn.values, workspace=fitted_workspace, statistic=statistic)
+    answers = estimator.predict(SPACE, drawn.values, workspace=fitted_workspace, statistic=statistic)
     for values, column, answer in zip(drawn.values, drawn.population.T, answers, strict=True):
         total = part["state"]["constant_ms"]
         for spec, count in lower(drawn.space, column).counts().items():
@@ -60,7 +62,9 @@ def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic)
             assert answer["ops_ms"][spec.key] == pytest.approx(added, rel=1e-12)
             total += added
         assert answer["latency_ms"] == pytest.approx(total, rel=1e-12)
-        assert answer["upper_ms"] == pytest.approx(total * (1 + part["margin"]), rel=1e-12)
+        assert answer["upper_ms"] == answer["high_ms"] == pytest.approx(total * (1 + part["margin"]), rel=1e-12)
+        assert answer["low_ms"] == pytest.approx(total * np.exp(part["band"]["below"]), rel=1e-12)
+        assert answer["low_ms"] <= answer["latency_ms"] <= answer["high_ms"]
         assert (answer["architecture"], answer["coverage"], answer["statistic"]) == (values, 1.0, statistic)
         assert (answer["device"], answer["runtime"]) == (device.local_name(), "onnxruntime")
     fitted = estimator.load(workspace=fitted_workspace)
@@ -79,15 +83,15 @@ def test_rows_of_the_table_are_what_is_summed(fitted_workspace):
 
 def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_path):
     drawn = hwbench.sample(SPACE, 3, seed=4, out=tmp_path / "archs.json")
-    expected = hwbench.predict(SPACE, drawn.values, workspace=fitted_workspace)
-    assert hwbench.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
-    assert hwbench.predict(SPACE, str(tmp_path / "archs.json"), workspace=fitted_workspace) == expected
-    assert hwbench.predict(SPACE, drawn.values[1], workspace=fitted_workspace) == expected[1:2]
-    named = hwbench.predict(SPACE, drawn.values, device=device.local_name(), workspace=fitted_workspace)
+    expected = estimator.predict(SPACE, drawn.values, workspace=fitted_workspace)
+    assert estimator.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
+    assert estimator.predict(SPACE, str(tmp_path / "archs.json"), workspace=fitted_workspace) == expected
+    assert estimator.predict(SPACE, drawn.values[1], workspace=fitted_workspace) == expected[1:2]
+    named = estimator.predict(SPACE, drawn.values, device=device.local_name(), workspace=fitted_workspace)
     assert named == expected
     found = hwbench.search(SPACE, 1e6, tmp_path / "search", workspace=fitted_workspace, evaluations=20)
     for saved in (tmp_path / "search", tmp_path / "search" / "search.json"):
-        answers = hwbench.predict(SPACE, saved, workspace=fitted_workspace)
+        answers = estimator.predict(SPACE, saved, workspace=fitted_workspace)
         assert [a["architecture"] for a in answers] == found["architectures"]
         assert [a["latency_ms"] for a in answers] == pytest.approx([f["latency_ms"] for f in found["search"]["finalists"]])
 
@@ -95,7 +99,7 @@ def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_pa
 def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
     (values,) = hwbench.sample("bert", 1).values
     for ask in (
-        lambda: hwbench.predict("bert", values, workspace=fitted_workspace),
+        lambda: estimator.predict("bert", values, workspace=fitted_workspace),
         lambda: estimator.load(workspace=fitted_workspace).cost(registry.get("space", "bert"), "min"),
     ):
         with pytest.raises(MissingOps) as error:
@@ -120,13 +124,13 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
 def test_what_cannot_be_answered_is_refused(fitted_workspace, ask, error, message):
     asked = {"space": SPACE, "arch": hwbench.sample(SPACE, 1).values, "workspace": fitted_workspace, **ask}
     with pytest.raises(error) as found:
-        hwbench.predict(**asked)
+        estimator.predict(**asked)
     assert message in one_line(found)
 
 
 def test_an_unfitted_workspace_says_what_to_run(tiny_workspace, nothing_packaged):
     with pytest.raises(UsageError) as error:
-        hwbench.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
+        estimator.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
     assert "Run: hwbench profile --space SPACE, then hwbench fit --space SPACE" in one_line(error)
 
 
@@ -135,28 +139,192 @@ def test_an_unfitted_workspace_says_what_to_run(tiny_workspace, nothing_packaged
 
 def test_the_card_says_what_the_predictor_rests_on(fitted_workspace):
     card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
-    assert (card["spaces"], card["networks_per_space"]) == ([SPACE], {"fit": 4, "holdout": 4})
+    assert card["schema"] == cards.VERSION
+    assert set(cards.REQUIRED) <= set(card)
+    assert (card["kind"], card["spaces"], card["networks_per_space"]) == ("op-sum", [SPACE], {"fit": 4, "holdout": 4})
     assert len(set(card["fit_networks"])) == len(set(card["holdout_networks"])) == 4
     assert not set(card["fit_networks"]) & set(card["holdout_networks"])
     assert card["environment"]["runtime"] == "onnxruntime"
+    assert card["data"] == {"file": "onnxruntime.parquet", "sha256": card["lut"]["sha256"], "rows": 18, "networks": 8}
+    assert card["fill"] is None
     for statistic in ("min", "p50"):
         part = card["statistics"][statistic]
         assert part["holdout"]["n"] == part["fitted"]["n"] == part["holdout_by_space"][SPACE]["n"] == 4
         assert part["holdout"] == part["holdout_by_space"][SPACE]
-        assert part["margin"] > 0
+        assert part["margin"] >= 0 >= part["band"]["below"]
+        assert part["margin"] == pytest.approx(np.expm1(part["band"]["above"]))
+    assert card["errors"]["test"] == card["statistics"]["min"]["holdout"]
+    assert (card["noise_ceiling"], card["coverage"]) == (card["statistics"]["min"]["noise_ceiling"], None)
+    assert card["additivity"]["choice"] == card["predictor"] == "lut_sum"
+    assert card["additivity"]["why"] == "calibrated sum: untested, 4 networks are too few (5 needed)."
+    assert card["rebuild"].endswith("--predictor auto --networks 4 --holdout 4 --seed 0 --stored")
     assert sorted(path.name for path in folder_of(fitted_workspace).iterdir()) == ["arrays.npz", "card.json"]
 
 
-def test_the_margin_is_the_worst_of_few_held_out_errors(fitted_workspace):
-    """The 95th percentile of four errors, rounded up, is the largest; relative to the prediction, as it is used."""
+def test_few_held_out_networks_give_their_widest_residual_and_say_so(fitted_workspace):
     card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
     networks = fitted_workspace / "luts" / device.local_name() / "onnxruntime.networks.parquet"
-    measured = {row["key"]: row["latency_min_ms"] for row in read_networks(networks)[0]}
     held = [row for row in read_networks(networks)[0] if row["key"] in card["holdout_networks"]]
-    answers = hwbench.predict(SPACE, [json.loads(row["architecture"]) for row in held], workspace=fitted_workspace)
-    errors = [abs(measured[row["key"]] - a["latency_ms"]) / a["latency_ms"] for row, a in zip(held, answers, strict=True)]
-    assert card["statistics"]["min"]["margin"] == pytest.approx(max(errors), rel=1e-9)
-    assert sum(measured[row["key"]] <= a["upper_ms"] * (1 + 1e-12) for row, a in zip(held, answers, strict=True)) == 4
+    answers = estimator.predict(SPACE, [json.loads(row["architecture"]) for row in held], workspace=fitted_workspace)
+    ratios = [row["latency_min_ms"] / a["latency_ms"] for row, a in zip(held, answers, strict=True)]
+    band = card["statistics"]["min"]["band"]
+    assert np.exp(band["above"]) == pytest.approx(max(1.0, *ratios), rel=1e-9)
+    assert np.exp(band["below"]) == pytest.approx(min(1.0, *ratios), rel=1e-9)
+    assert band["coverage"] == pytest.approx(3 / 5)
+    needed = conformal.least_pairs(conformal.COVERAGE)
+    assert band["how"] == f"widest residual of 4 networks not fitted on: covers 60%; 90 % needs {needed}"
+
+
+# Intervals
+
+
+def pairs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    measured = rng.uniform(5, 50, n)
+    return measured * np.exp(rng.normal(0.01, 0.03, n)), measured
+
+
+def test_intervals_cover_new_networks_as_promised():
+    inside, above = [], []
+    for seed in range(60):
+        predicted, measured = pairs(59, seed)
+        band, how = estimator.interval(predicted[:39], measured[:39])
+        assert how == "split-conformal, 39 networks not fitted on"
+        low, high = band.bounds(predicted[39:])
+        inside.append(conformal.covered(low, high, measured[39:]))
+        above.append(np.mean(measured[39:] <= high))
+    assert 0.88 < np.mean(inside) < 0.95
+    assert 0.94 < np.mean(above) < 0.98, "the upper end alone is a 95 % bound"
+    widest, _ = estimator.interval(*pairs(9))
+    assert widest.coverage == 0.8
+    assert estimator.coverage_evidence(*pairs(23)) is None
+    evidence = estimator.coverage_evidence(*pairs(60))
+    assert 0.8 < evidence["covered"] < 1
+    assert evidence["how"] == "band from 30 networks, judged on the other 30, 200 random splits"
+
+
+def test_an_interval_never_excludes_the_prediction():
+    predicted, measured = pairs(40)
+    for shift in (0.5, 2.0):
+        band, _ = estimator.interval(predicted * shift, measured)
+        assert band.below <= 0 <= band.above
+
+
+def test_networks_left_out_of_the_fit_stand_in_for_held_out_ones(copy):
+    place = workspace.Workspace.at(copy)
+    card = estimator.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True).card
+    assert card["statistics"]["min"]["band"]["n"] == 4, "with 4 networks none can be left out"
+    training, heldout = estimator.calibration_sets([SPACE], 10, 10, 0)
+    rows_ms, _ = estimator.complete_rows(
+        Lut.read(place.find("luts", device.local_name(), "onnxruntime.parquet")), Setting(), [SPACE]
+    )
+    rng = np.random.default_rng(0)
+    rows = {}
+    for a in (*training, *heldout):
+        for key, column in zip(a.keys, a.population.T, strict=True):
+            ms = sum(n * rows_ms[s.key] for s, n in lower(a.space, column).counts().items()) * np.exp(rng.normal(0, 0.02))
+            rows[key] = {"latency_min_ms": ms, "latency_median_ms": 1.2 * ms, "min_spread": 0.01, "median_spread": None}
+    document, _, _ = estimator._fit_all("lut_sum", rows_ms, training, heldout, rows)
+    part = document["statistics"]["min"]
+    assert part["band"]["n"] == 20
+    assert part["band"]["how"] == "split-conformal, 20 networks not fitted on"
+    assert part["noise_ceiling"] == pytest.approx(0.01 * 0.6 / 1.69)
+    assert document["statistics"]["p50"]["noise_ceiling"] is None
+
+
+# From stored measurements
+
+
+def test_a_predictor_is_rebuilt_from_stored_measurements(copy, tmp_path):
+    before = estimator.load(workspace=copy).card
+    shutil.rmtree(folder_of(copy))
+    with pytest.raises(UsageError, match=r"of 9 networks were not measured yet .* Leave out --stored to measure them"):
+        hwbench.fit(SPACE, workspace=copy, networks=5, holdout=4, stored=True)
+    hwbench.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True)
+    again = estimator.refit(workspace.Workspace.at(copy), folder_of(copy)).card
+    volatile = {"fitted_at", "arrays_sha256"}
+    assert {k: v for k, v in again.items() if k not in volatile} == {k: v for k, v in before.items() if k not in volatile}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((workspace.packaged() / "predictors").glob("*/*/card.json")), ids=lambda p: p.parent.name
+)
+def test_shipped_predictors_are_rebuilt_with_the_errors_their_cards_state(path, tmp_path):
+    card = estimator.read_card(path)
+    if card["kind"] != "op-sum":
+        pytest.skip(f"a {card['kind']} predictor is rebuilt by its own verb")
+    refitted = estimator.refit(workspace.Workspace.at(tmp_path), path.parent)
+    again = refitted.card
+    assert again["lut"]["sha256"] == card["lut"]["sha256"]
+    for statistic, part in card["statistics"].items():
+        assert again["statistics"][statistic]["holdout"] == pytest.approx(part["holdout"], rel=1e-6)
+        assert again["statistics"][statistic]["holdout_by_space"].keys() == part["holdout_by_space"].keys()
+        unseen = estimator.unseen_evidence(refitted, workspace.Workspace.at(tmp_path), statistic)
+        assert unseen is None or not unseen["falls_short"], "intervals cover networks that took no part"
+
+
+def test_cards_of_version_1_are_read(copy):
+    path = folder_of(copy) / "card.json"
+    card = json.loads(path.read_text())
+    new = {"kind", "data", "features", "errors", "coverage", "noise_ceiling", "additivity", "fill"}
+    old = {k: v for k, v in card.items() if k not in new} | {"schema": 1}
+    for part in old["statistics"].values():
+        for name in ("band", "coverage", "noise_ceiling"):
+            del part[name]
+        part["margin"] = 0.04
+    path.write_text(json.dumps(old))
+    found = estimator.load(workspace=copy)
+    assert set(cards.REQUIRED) <= set(found.card)
+    assert (found.card["kind"], found.card["coverage"], found.card["additivity"]) == ("op-sum", None, None)
+    assert found.card["errors"]["test"] == card["errors"]["test"]
+    answer = estimator.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=copy)[0]
+    assert answer["high_ms"] == answer["upper_ms"] == pytest.approx(1.04 * answer["latency_ms"])
+    assert answer["low_ms"] == pytest.approx(0.96 * answer["latency_ms"])
+
+
+def test_the_card_of_another_kind_is_refused(copy):
+    change_card(copy, kind="table")
+    with pytest.raises(DataError, match="is the card of a table predictor, not of sums over ops"):
+        estimator.load(workspace=copy)
+
+
+# Rows that were not measured
+
+
+def drop_rows(root, keep) -> list[str]:
+    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    table = Lut.read(path)
+    Lut(path, table.environment, {k: row for k, row in table.rows.items() if keep(k[0])}).write(path)
+    return sorted(k for k, _ in table.rows if not keep(k))
+
+
+def test_ops_that_were_not_measured_are_filled_in_and_counted(copy):
+    lost = drop_rows(copy, lambda key: "dim=216" not in key)
+    assert len(lost) == 6
+    fitted = hwbench.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True)
+    assert fitted.filled == set(lost)
+    assert (fitted.card["fill"]["rows"], fitted.card["fill"]["measured_share"]) == (6, pytest.approx(12 / 18))
+    assert set(fitted.card["fill"]["error_by_group"]) == {
+        "attention_block-pre-fused", "classifier_head", "ffn_block-gelu-pre", "patch_embedding",
+    }  # fmt: skip
+    assert fitted.card["data"]["rows"] == 12
+    loaded = estimator.load(workspace=copy)
+    assert loaded.filled == fitted.filled
+    seen = set()
+    for values, answer in zip(
+        (drawn := hwbench.sample(SPACE, 12)).values, estimator.predict(SPACE, drawn.values, workspace=copy), strict=True
+    ):
+        assert answer["coverage"] == (0.0 if values["embed_dim"] == 216 else 1.0)
+        seen.add(answer["coverage"])
+    assert seen == {0.0, 1.0}
+    loaded.cost(drawn.space, "min")
+
+
+def test_groups_that_were_never_measured_stay_errors(copy):
+    lost = drop_rows(copy, lambda key: not key.startswith("classifier_head"))
+    with pytest.raises(MissingOps) as error:
+        hwbench.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True)
+    assert set(error.value.keys) <= set(lost)
 
 
 def test_a_predictor_restored_is_the_one_fitted(fitted_workspace):
@@ -193,10 +361,10 @@ def test_a_card_that_is_no_json_is_refused(copy, text):
 
 
 def test_a_newer_card_says_update_hwbench(copy):
-    change_card(copy, schema=2)
+    change_card(copy, schema=3)
     with pytest.raises(DataError) as error:
         estimator.load(workspace=copy)
-    assert one_line(error).endswith("card.json has schema 2, this hwbench knows 1: update hwbench.")
+    assert one_line(error).endswith("card.json has schema 3, this hwbench knows 2: update hwbench.")
 
 
 def test_the_predictor_of_another_machine_is_refused_for_local(copy):
@@ -204,10 +372,10 @@ def test_the_predictor_of_another_machine_is_refused_for_local(copy):
     change_card(copy, environment={**card["environment"], "cpu_model": "Fast 9000"})
     ask = {"space": SPACE, "arch": hwbench.sample(SPACE, 1).values, "workspace": copy}
     with pytest.raises(EnvironmentMismatch) as error:
-        hwbench.predict(**ask)
+        estimator.predict(**ask)
     here = card["environment"]["cpu_model"]
     assert f"was measured on another machine or runtime: cpu_model is 'Fast 9000' there, '{here}' here" in one_line(error)
-    assert hwbench.predict(**ask, device=device.local_name())  # by its own name it answers
+    assert estimator.predict(**ask, device=device.local_name())  # by its own name it answers
 
 
 # Fitting
@@ -217,10 +385,14 @@ def test_too_few_networks_are_refused(tiny_workspace):
     for few in ({"networks": 3}, {"holdout": 3}):
         with pytest.raises(UsageError, match="At least 4 networks to fit and 4 held out per space"):
             hwbench.fit(SPACE, workspace=tiny_workspace, **few)
-    with pytest.raises(UsageError, match="Calibration needs at least 4 measured networks, got 3"):
-        registry.make("predictor", "lut_sum").fit({}, [None] * 3, np.ones(3))
-    with pytest.raises(UsageError, match="was not fitted yet"):
-        registry.make("predictor", "lut_sum").op_ms([])
+    for name in ("lut_sum", "regression"):
+        with pytest.raises(UsageError, match="Calibration needs at least 4 measured networks, got 3"):
+            registry.make("predictor", name).fit({}, [None] * 3, np.ones(3))
+    for name in registry.names("predictor"):
+        with pytest.raises(UsageError, match="was not fitted yet"):
+            registry.make("predictor", name).op_ms([])
+    with pytest.raises(UnknownName, match=r"Unknown predictor 'lut_sun'\. Did you mean lut_sum"):
+        hwbench.fit(SPACE, workspace=tiny_workspace, predictor="lut_sun")
 
 
 def test_a_space_without_rows_is_not_measured_in_vain(tiny_workspace):

@@ -6,12 +6,16 @@ compile it to arrays. State is JSON values and plain arrays, nothing that runs w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
+from hwbench.errors import UsageError
 from hwbench.network import OpSpec, Workload
+from hwbench.op import base as ops
 
 
 class Predictor(Protocol):
@@ -44,3 +48,54 @@ def weighted_fit(matrix: np.ndarray, measured: np.ndarray) -> np.ndarray:
     """Least squares of the relative error."""
     weights = 1.0 / measured
     return np.asarray(np.linalg.lstsq(matrix * weights[:, None], measured * weights, rcond=None)[0])
+
+
+def require_networks(workloads: Sequence[Workload]) -> None:
+    """Raises below the four networks any calibration needs."""
+    if len(workloads) < 4:
+        raise UsageError(f"Calibration needs at least 4 measured networks, got {len(workloads)}.")
+
+
+@lru_cache(maxsize=None)
+def _size_terms(spec: OpSpec) -> tuple[float, float]:
+    """(weights touched, tensors passed) in MB."""
+    inputs, outputs = ops.op_of(spec).signature(spec)
+    passed = sum(math.prod(t.shape) * ops.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
+    return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6, passed / 1e6
+
+
+def terms_of(spec: OpSpec, rows_ms: Mapping[str, float]) -> dict[str, float]:
+    """What one op contributes to each term of a table sum; NaN for an op without a row."""
+    weights_mb, activations_mb = _size_terms(spec)
+    row_ms = rows_ms.get(spec.key, float("nan"))
+    return {"rows_ms": row_ms, "weights_mb": weights_mb, "activations_mb": activations_mb, "nodes": 1.0}
+
+
+class TableSum:
+    """constant + sum over ops of coefficient x term, with the rows it rests on; `fit` is a subclass's."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self.constant_ms = 0.0
+        self._coefficients: dict[str, float] = {}
+        self._rows_ms: dict[str, float] = {}
+
+    def op_ms(self, specs: Sequence[OpSpec]) -> np.ndarray:
+        """Scaled row plus the op's part of the further terms."""
+        if not self._coefficients:
+            raise UsageError("This predictor was not fitted yet. Run: hwbench fit --space SPACE")
+        terms = [terms_of(spec, self._rows_ms) for spec in specs]
+        return np.array([sum(c * term[name] for name, c in self._coefficients.items()) for term in terms], float)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Coefficients as values, the rows as arrays."""
+        keys = sorted(self._rows_ms)
+        arrays = {"op_key": np.array(keys), "row_ms": np.array([self._rows_ms[k] for k in keys], float)}
+        return {"constant_ms": self.constant_ms, "coefficients": self._coefficients}, arrays
+
+    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `state`."""
+        self.constant_ms = float(values["constant_ms"])
+        self._coefficients = {name: float(c) for name, c in values["coefficients"].items()}
+        self._rows_ms = dict(zip(arrays["op_key"].tolist(), arrays["row_ms"].tolist(), strict=True))
