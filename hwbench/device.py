@@ -3,6 +3,8 @@
     hwbench device detect        measures peaks with two short kernels and writes the file
     hwbench device list | show
 
+A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/gpu.py reads it.
+
 Bandwidth is read + written bytes of a copy between arrays larger than the caches; GFLOP/s is that of a
 single-precision matrix product. Both are what numpy reaches, so lower bounds of the hardware's peaks.
 """
@@ -16,7 +18,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from hwbench.errors import DataError, UnknownName, UsageError
 from hwbench.workspace import Workspace, atomic_write
 
 VERSION = 1
-REACHES = ("local",)
+REACHES = ("local", "none")
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,11 @@ class Device:
 
     name: str
     kind: str
-    """x86 or arm."""
+    """x86, arm or gpu."""
     reach: str
-    """How to run on it: local."""
+    """How to run on it: local; none where only its data sheet is known."""
     cpu_model: str
+    """A GPU's own model for a GPU, which has no signature, ISA, measured peaks or cores of its own."""
     cpu_signature: str
     isa: tuple[str, ...]
     cores: int
@@ -48,6 +51,8 @@ class Device:
     """gflops_fp32_<n>_threads, bandwidth_gb_s_<n>_threads."""
     detected_on: str
     path: Path
+    gpu: dict[str, Any] = field(default_factory=dict)
+    """The data sheet of a GPU; empty for everything else."""
 
     @property
     def is_local(self) -> bool:
@@ -131,9 +136,12 @@ def read(path: Path) -> Device:
     reach = _field(document, path, "reach", str)
     if reach not in REACHES:
         raise DataError(f"Device file {path}: reach '{reach}' is unknown; available: {', '.join(REACHES)}.")
+    kind = _field(document, path, "kind", str)
+    if kind == "gpu":
+        return _read_gpu(document, path, reach)
     return Device(
         name=_field(document, path, "name", str),
-        kind=_field(document, path, "kind", str),
+        kind=kind,
         reach=reach,
         cpu_model=_field(document, path, "cpu.model", str),
         cpu_signature=_field(document, path, "cpu.signature", str),
@@ -144,6 +152,24 @@ def read(path: Path) -> Device:
         peaks=_field(document, path, "peaks", dict),
         detected_on=_field(document, path, "detected_on", str),
         path=path,
+    )
+
+
+def _read_gpu(document: dict[str, Any], path: Path, reach: str) -> Device:
+    return Device(
+        name=_field(document, path, "name", str),
+        kind="gpu",
+        reach=reach,
+        cpu_model=_field(document, path, "gpu.model", str),
+        cpu_signature="",
+        isa=(),
+        cores=0,
+        memory_bytes=_field(document, path, "memory.total_bytes", int),
+        caches_bytes=_field(document, path, "memory.caches_bytes", dict),
+        peaks=_field(document, path, "peaks", dict),
+        detected_on=_field(document, path, "detected_on", str),
+        path=path,
+        gpu=_field(document, path, "gpu", dict),
     )
 
 

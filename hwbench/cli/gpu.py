@@ -1,0 +1,103 @@
+"""hwbench gpu fit | predict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+app = typer.Typer(
+    help="Latency of GPU operators on a GPU never measured, from its data sheet and other GPUs.", no_args_is_help=True
+)
+SHOWN = 20
+
+
+@app.command()
+def fit(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the predictor.")],
+    tables: Annotated[
+        Path | None, typer.Option("--tables", envvar="HWBENCH_TABLES", help="Folder of the public tables (holds neusight/).")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option("--leave-out", help="A GPU not to look at; repeat for several.")
+    ] = None,
+    adapt: Annotated[str, typer.Option("--adapt", help="A GPU of the table to adapt to; its error is then stated.")] = "",
+    measured: Annotated[int, typer.Option("--measured", help="Ops of that GPU to show.")] = 30,
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Fit on NeuSight's table of GPU operators and store the predictor."""
+    from hwbench import gpu
+    from hwbench.errors import UsageError
+
+    if tables is None:
+        raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
+    stored = gpu.make(tables, out, leave_out or (), adapt, measured, workspace)
+    if json:
+        console.emit_json({"folder": str(out), "card": {key: value for key, value in stored.items() if key != "state"}})
+        return
+    rows = []
+    for kind, chips in stored["errors"]["zero_shot"].items():
+        for name in chips:
+            row = {"kind": kind, "GPU left out": name}
+            for how in list(stored["errors"])[:2]:
+                row[f"{how} error %"] = _percent(stored["errors"][how][kind][name])
+                row[f"{how} covered %"] = _percent(stored["coverage"][how][kind].get(name))
+            rows.append(row)
+    console.table(f"Errors on GPUs left out in turn -> {out}", rows)
+    for title, by_kind in list(stored["errors"].items())[2:]:
+        inside = stored["coverage"][title]
+        rows = [{"kind": k, "error %": _percent(v), "covered %": _percent(inside[k])} for k, v in by_kind.items()]
+        console.table(title, rows)
+
+
+@app.command()
+def predict(
+    predictor: Annotated[Path, typer.Option("--predictor", help="Folder of a predictor (card.json, arrays.npz).")],
+    gpu: Annotated[str, typer.Option("--gpu", help="A GPU's device name (hwbench device list).")],
+    table: Annotated[Path, typer.Option("--input", help="Parquet of ops: op, and B, M, N, K or B, H.")],
+    output: Annotated[Path, typer.Option("--output", help="Parquet to write: the input with prediction, low, high (ms).")],
+    measured: Annotated[
+        Path | None, typer.Option("--measured", help="Parquet of ops measured on that GPU: the same columns and latency_ms.")
+    ] = None,
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Predict ops on a GPU; measured ops of it, if given, correct the prediction."""
+    from hwbench import device, schema
+    from hwbench import gpu as gpus
+    from hwbench.errors import UsageError
+
+    model, sheet = gpus.load(predictor), gpus.of_device(device.get(gpu, workspace))
+    if measured is not None:
+        seen = schema.read_table(measured)
+        if "latency_ms" not in seen.column_names:
+            raise UsageError(f"{measured} needs a column 'latency_ms'; found: {', '.join(seen.column_names)}.")
+        model = model.adapt(sheet, gpus.Ops.of(seen.to_pydict()), seen.column("latency_ms").to_numpy())
+    asked = schema.read_table(table)
+    taken = [name for name in asked.column_names if name in ("prediction", "low", "high")]
+    if taken:
+        raise UsageError(f"{table} already has a column {', '.join(taken)}; rename it.")
+    ops = gpus.Ops.of(asked.to_pydict())
+    ms, _ = model.predict(sheet, ops)
+    low, high = model.bounds(sheet, ops)
+    for name, values in (("prediction", ms), ("low", low), ("high", high)):
+        asked = asked.append_column(name, [values])
+    schema.write_table(output, asked)
+    unread = [name for name in asked.column_names if name not in ("op", *"BMNKH", "prediction", "low", "high")]
+    rows = asked.slice(0, SHOWN).to_pylist()
+    if json:
+        console.emit_json({"output": str(output), "gpu": sheet.name, "rows": len(ops), "unread_columns": unread})
+        return
+    known = f"{len(seen)} measured ops" if measured is not None else "its data sheet only"
+    console.table(f"ms on {sheet.name}, from {known}; {len(ops)} ops -> {output}", rows)
+    if unread:
+        typer.echo(f"Columns kept but not read: {', '.join(unread)}.")
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 1)

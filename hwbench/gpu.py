@@ -1,0 +1,969 @@
+"""GPU operators: latency on a GPU nobody measured, from its data sheet and what other GPUs did.
+
+    hwbench gpu fit --tables DIR --out predictors/gpu/neusight-ops
+    hwbench gpu predict --predictor predictors/gpu/neusight-ops --gpu nvidia-l4 --input ops.parquet --output out.parquet
+
+Three layers, each only as strong as few GPUs allow:
+1. physics with parameters shared by all GPUs: launch overhead + soft maximum of compute (tiles in waves over the SMs, split-K,
+   a clock limited by power) and memory traffic, fitted robustly to log latency with a free level per measuring campaign;
+2. boosted trees on what is left, on sizes and dimensionless numbers (waves, tail, intensity against balance, overhead share),
+   never on a data-sheet entry by itself; how much of them is believed is chosen per kind by leaving known GPUs out;
+3. with some measured ops of the new GPU: a Gaussian process over the rest, its prior learnt from how the known GPUs, each left
+   out in turn, differed from layers 1 and 2 (empirical Bayes).
+Intervals are conformal, calibrated on left-out GPUs. Latencies in ms. After NeuSight (Lee et al., ASPLOS 2025: waves of tiles)
+and Williams et al. (2009: roofline).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import card, conformal, device, registry, schema
+from hwbench.errors import DataError, UnknownName, UsageError
+from hwbench.workspace import Workspace
+
+Array = np.ndarray
+
+BINARY = ("add", "mul", "div", "pow")
+UNARY = ("addu", "mulu", "divu", "powu", "relu", "tanh", "gelu")
+KINDS = ("linear", "bmm", "softmax", "layernorm", "elementwise")
+KIND_OF = {
+    **dict(zip(KINDS[:4], KINDS[:4], strict=True)),
+    "ln": "layernorm",
+    **dict.fromkeys((*BINARY, *UNARY), "elementwise"),
+}
+"""Kind of every op name; a trailing u is the form with a scalar."""
+FAMILIES = {"gemm": ("linear", "bmm"), "rows": ("elementwise", "softmax", "layernorm")}
+DIMS = {"linear": "BMNK", "bmm": "BMNK", "elementwise": "BH", "softmax": "BH", "layernorm": "BH"}
+"""Sizes an op needs: B products of [M, K] x [K, N]; B rows of H numbers."""
+BYTES = {"fp32": 4, "tf32": 4, "fp16": 2}
+TFLOPS_PER_WATT = {"fp32": 0.058, "tf32": 0.35, "fp16": 0.8}
+"""What sustained products get out of a watt: the middle of the prior."""
+MEASURED = 30
+"""Measured ops of a new GPU that the adapted interval is calibrated for."""
+
+TILES = np.array([(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32)], float)
+SPLITS = (1, 2, 4, 8, 16, 32)
+PRIORS: dict[str, dict[str, tuple[float, float]]] = {
+    "gemm": {
+        "efficiency": (np.log(0.95), 0.05),
+        "bmm_efficiency": (0.0, 0.2),
+        "tile_half": (np.log(4.0), 0.5),  # tile intensity that reaches half the efficiency
+        "k_extra": (np.log(40.0), 0.5),  # start and end of a tile's loop, in steps of K
+        "quantised": (0.0, 1.0),  # logit of how much of the last wave's idle SMs is lost
+        "overhead_linear": (np.log(0.045), 1.0),
+        "overhead_bmm": (np.log(0.04), 1.0),
+        "memory": (np.log(0.87), 0.1),
+        "gddr": (np.log(0.87), 0.1),  # what error correction costs memory without spare bits
+        "sharpness": (np.log(2.5), 0.3),  # of the soft maximum
+        "per_watt": (0.0, 0.1),
+        "split_ms": (np.log(0.005), 0.7),
+    },
+    "rows": {
+        "overhead_elementwise": (np.log(0.015), 1.0),
+        "overhead_softmax": (np.log(0.015), 1.0),
+        "overhead_layernorm": (np.log(0.02), 1.0),
+        "memory_elementwise": (np.log(0.87), 0.1),
+        "memory_softmax": (np.log(0.8), 0.2),
+        "memory_layernorm": (np.log(0.8), 0.2),
+        "gddr": (np.log(0.87), 0.1),
+        "reread": (np.log(1.3), 0.3),  # traffic of softmax rows too long to be kept in registers
+    },
+}
+"""Physics in logarithms: (middle, spread), a weak opinion that ten thousand rows overrule and four GPUs need."""
+ROW_SPREAD = {"gemm": 0.25, "rows": 0.15}
+ODD_LEVEL = 0.1
+"""How far (log) rows lie from the level of their campaign; beyond what level a campaign pulls less and less."""
+CAMPAIGN_WORTH = 40
+"""Rows a campaign counts for, however many it has: campaigns differ, rows of one do not."""
+PHYSICS_ROWS, TREE_ROWS, CHECK_ROWS, PROCESS_ROWS = 150, 1200, 150, 25
+"""Rows per campaign and kind given to physics, trees, the left-out checks, the Gaussian process."""
+TREES: dict[str, Any] = {
+    "objective": "huber",
+    "alpha": 0.3,
+    "num_leaves": 24,
+    "learning_rate": 0.06,
+    "min_data_in_leaf": 60,
+    "lambda_l2": 5.0,
+    "feature_fraction": 0.7,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "num_threads": 1,
+    "seed": 1,
+    "verbose": -1,
+    "deterministic": True,
+    "force_row_wise": True,
+}
+TREE_COUNT = 150
+BELIEFS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of trees and levels to choose from."""
+THROTTLED = 1.5
+"""A campaign whose large products are this much slower than another's on the same GPU says nothing about the GPU."""
+LOUDER = (1.0, 1.5, 2.0, 3.0)
+FARTHEST = 1.5
+"""Residuals (log) beyond this are not believed by the Gaussian process."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a data sheet says."""
+
+    name: str
+    peaks: Mapping[str, float]
+    """Dense TFLOP/s by precision: fp32, tf32, fp16."""
+    bandwidth_gb_s: float
+    sms: int
+    cores_per_sm: int
+    clock_mhz: float
+    l2_bytes: int
+    memory_bytes: int
+    tdp_w: float
+    memory_kind: str
+    """hbm or gddr."""
+    table_names: tuple[str, ...] = ()
+    """What public tables call it."""
+
+    @property
+    def chip(self) -> str:
+        """Boards with the same chip are near twins: they are left out together."""
+        return f"{self.sms}x{self.cores_per_sm}-{self.clock_mhz:g}-{self.l2_bytes}"
+
+
+def gpus(workspace: str | Path = ".") -> dict[str, Gpu]:
+    """Every GPU with a device file, by name."""
+    found = (device.read(path) for path in device.files(Workspace.at(workspace)))
+    return {d.name: of_device(d) for d in found if d.kind == "gpu"}
+
+
+def of_device(found: device.Device) -> Gpu:
+    """The data sheet of a device file.
+
+    Raises:
+        UsageError: the device is no GPU.
+        DataError: an entry is missing or no number; it is named.
+    """
+    if found.kind != "gpu":
+        raise UsageError(f"Device {found.name} is a {found.kind}, not a GPU; give a device of kind gpu (hwbench device list).")
+    peaks = {key.removeprefix("tflops_"): float(v) for key, v in found.peaks.items() if key.startswith("tflops_")}
+    try:
+        return Gpu(
+            name=found.name,
+            peaks=peaks,
+            bandwidth_gb_s=float(found.peaks["bandwidth_gb_s"]),
+            sms=int(found.gpu["sms"]),
+            cores_per_sm=int(found.gpu["cores_per_sm"]),
+            clock_mhz=float(found.gpu["clock_mhz"]),
+            l2_bytes=int(found.caches_bytes["l2"]),
+            memory_bytes=found.memory_bytes,
+            tdp_w=float(found.gpu["tdp_w"]),
+            memory_kind=str(found.gpu["memory_kind"]),
+            table_names=tuple(found.gpu.get("table_names", ())),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"Device file {found.path} lacks a usable GPU data-sheet entry: {error}.") from None
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Operators as columns; sizes an op does not have are NaN."""
+
+    op: Array
+    sizes: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[Any] | Array]) -> Ops:
+        """Checked columns: op and the sizes its kinds need.
+
+        Raises:
+            UnknownName: an op of no known kind.
+            UsageError: a column is missing, or a size is missing or not positive; it is named.
+        """
+        if "op" not in columns:
+            raise UsageError(f"Ops need a column 'op'; found: {', '.join(columns) or 'none'}.")
+        op = np.asarray(columns["op"], str)
+        for name in sorted(set(op) - set(KIND_OF)):
+            raise UnknownName(registry.unknown("GPU op", name, KIND_OF))
+        sizes = {}
+        for dim in "BMNKH":
+            given = columns.get(dim)
+            values = np.full(len(op), np.nan) if given is None else np.array([np.nan if v is None else v for v in given], float)
+            needed = np.array([dim in DIMS[KIND_OF[name]] for name in op], bool)
+            if given is None and needed.any():
+                raise UsageError(f"Ops of kind {KIND_OF[op[needed][0]]} need a column '{dim}'; found: {', '.join(columns)}.")
+            bad = needed & ~(values > 0)
+            if bad.any():
+                row = int(np.argmax(bad))
+                raise UsageError(f"Row {row} ({op[row]}): {dim} must be a positive number, found {values[row]:g}.")
+            sizes[dim] = values
+        return cls(op, sizes)
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def take(self, index: Array) -> Ops:
+        """Some of the ops."""
+        return Ops(self.op[index], {dim: values[index] for dim, values in self.sizes.items()})
+
+    @cached_property
+    def kind(self) -> Array:
+        """Kind of every op."""
+        return np.array([KIND_OF[name] for name in self.op], dtype="U16")
+
+    @property
+    def flops(self) -> Array:
+        """Operations; a few per number for what is no product."""
+        per_number = np.where(self.kind == "elementwise", 1.0, 5.0)
+        s = self.sizes
+        products = 2 * s["B"] * s["M"] * s["N"] * s["K"]
+        return np.asarray(np.where(np.isin(self.kind, FAMILIES["gemm"]), products, per_number * s["B"] * s["H"]))
+
+    def bytes(self, precision: str = "fp32") -> Array:
+        """Least traffic: every operand read once, the result written once."""
+        s = self.sizes
+        products = s["B"] * (s["M"] * s["K"] + s["K"] * s["N"] + s["M"] * s["N"])
+        numbers = np.where(np.isin(self.op, BINARY), 3.0, 2.0) * s["B"] * s["H"]
+        return np.asarray(BYTES[precision] * np.where(np.isin(self.kind, FAMILIES["gemm"]), products, numbers))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Measured ops of several GPUs."""
+
+    ops: Ops
+    gpu: Array
+    ms: Array
+    campaign: Array
+    """Which measuring session a row comes from: levels of sessions differ."""
+
+    def __len__(self) -> int:
+        return len(self.ms)
+
+    def take(self, index: Array) -> Rows:
+        """Some of the rows."""
+        return Rows(self.ops.take(index), self.gpu[index], self.ms[index], self.campaign[index])
+
+    @cached_property
+    def cells(self) -> Array:
+        """GPU, campaign and kind of every row as one text: the unit that has a level of its own."""
+        return np.array(["/".join(cell) for cell in zip(self.gpu, self.campaign, self.ops.kind, strict=True)])
+
+    def sample(self, per_cell: int, seed: int = 0) -> Array:
+        """Indices of at most that many rows per cell; their choice does not depend on the order of rows in the file."""
+        _, cell = np.unique(self.cells, return_inverse=True)
+        keys = (self.ms, *(np.nan_to_num(v) for v in self.ops.sizes.values()), self.ops.op, cell)
+        order = np.lexsort(keys)
+        shuffled = order[np.random.default_rng(seed).permutation(len(order))]
+        by_cell = shuffled[np.argsort(cell[shuffled], kind="stable")]
+        starts = np.searchsorted(cell[by_cell], np.arange(cell.max() + 1))
+        rank = np.arange(len(by_cell)) - starts[cell[by_cell]]
+        return np.sort(by_cell[rank < per_cell])
+
+
+def read_neusight(tables: str | Path, known: Mapping[str, Gpu]) -> tuple[Rows, dict[str, Any], dict[str, float]]:
+    """The fp32 ops of NeuSight's table, repeats of one shape as their median; what a card says of the file; how repeats differ.
+
+    Raises:
+        UnknownName: the table has a GPU without a device file.
+    """
+    path = Path(tables) / "neusight" / "gpu_ops.parquet"
+    frame = schema.read_table(path).to_pandas()
+    named = {alias: name for name, gpu in known.items() for alias in gpu.table_names}
+    for alias in sorted(set(frame["device"].astype(str)) - set(named)):
+        raise UnknownName(registry.unknown("GPU", alias, named))
+    frame["device"] = frame["device"].astype(str).map(named)
+    identity = ["split", "op", "device", *"BMNKH"]
+    frame = frame.astype({"split": str, "op": str, **dict.fromkeys("BMNKH", float), "latency_ms": float})
+    grouped = frame.groupby(identity, dropna=False)["latency_ms"]
+    repeated = grouped.transform("size") > 1
+    apart = (frame["latency_ms"] / grouped.transform("median") - 1).abs()[repeated]
+    facts = {**card.data_of(path, len(frame)), "file": "neusight/gpu_ops.parquet"}
+    noise = {
+        "repeated_rows": int(repeated.sum()),
+        "mean_abs_error": float(apart.mean()),
+        "p95_abs_error": float(apart.quantile(0.95)),
+    }
+    frame = grouped.median().reset_index()
+    ops = Ops.of({name: frame[name].to_numpy() for name in ("op", *"BMNKH")})
+    rows = Rows(ops, frame["device"].to_numpy(str), frame["latency_ms"].to_numpy(float), frame["split"].to_numpy(str))
+    return rows, facts, noise
+
+
+def throttled(rows: Rows) -> dict[str, float]:
+    """Cells whose large products ran THROTTLED times slower than in another campaign on the same GPU, and how many times."""
+    large = (rows.ops.flops > 1e10) & (rows.ops.flops < 1e12) & np.isin(rows.ops.kind, FAMILIES["gemm"])
+    part = rows.take(np.flatnonzero(large))
+    speed = part.ops.flops / part.ms
+    medians = {cell: float(np.median(speed[part.cells == cell])) for cell in np.unique(part.cells)}
+    found = {}
+    for cell, value in medians.items():
+        gpu, _, kind = cell.split("/")
+        best = max(v for other, v in medians.items() if (other.split("/")[0], other.split("/")[2]) == (gpu, kind))
+        if best > THROTTLED * value:
+            found[cell] = best / value
+    return found
+
+
+Sheet = Mapping[str, Array]
+
+
+def _sheet(names: Array, known: Mapping[str, Gpu], precision: str) -> Sheet:
+    """The data sheets as one column per entry and one row per op."""
+    unique, at = np.unique(names, return_inverse=True)
+    rows = []
+    for name in unique:
+        gpu = known[str(name)]
+        if precision not in gpu.peaks:
+            raise UsageError(f"GPU {name} states no {precision} peak; it has {', '.join(gpu.peaks)}.")
+        gddr = float(gpu.memory_kind == "gddr")
+        rows.append((gpu.peaks[precision] * 1e9, gpu.bandwidth_gb_s * 1e6, gpu.sms, gpu.l2_bytes, gpu.tdp_w, gddr))
+    columns = np.array(rows)[at].T
+    return dict(zip(("flops_per_ms", "bytes_per_ms", "sms", "l2_bytes", "tdp_w", "gddr"), columns, strict=True))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the physics of some ops of one family add up to, in ms."""
+
+    ms: Array
+    compute: Array
+    memory: Array
+    overhead: Array
+
+
+def roofline(gpu: Gpu, ops: Ops, precision: str = "fp32") -> Array:
+    """The plain bound: the longer of operations at the peak and traffic at full bandwidth."""
+    sheet = _sheet(np.array([gpu.name] * len(ops)), {gpu.name: gpu}, precision)
+    return np.maximum(ops.flops / sheet["flops_per_ms"], ops.bytes(precision) / sheet["bytes_per_ms"])
+
+
+def _physics(family: str, theta: Array, ops: Ops, sheet: Sheet, precision: str) -> Parts:
+    value = dict(zip(PRIORS[family], theta, strict=True))
+    memory = ops.bytes(precision) / sheet["bytes_per_ms"] * np.exp(-value["gddr"] * sheet["gddr"])
+    kind = ops.kind
+    if family == "rows":
+        passes = np.where((kind == "softmax") & (ops.sizes["H"] > 1024), np.exp(value["reread"]), 1.0)
+        efficiency, overhead = (_by_kind(kind, value, what) for what in ("memory", "overhead"))
+        memory = memory * passes / efficiency
+        return Parts(overhead + memory, np.zeros(len(ops)), memory, overhead)
+    memory = memory * np.exp(-value["memory"])
+    overhead = _by_kind(kind, value, "overhead")
+    compute = _products(value, ops, sheet, precision)
+    power = np.exp(value["sharpness"])
+    return Parts(overhead + (compute**power + memory**power) ** (1 / power), compute, memory, overhead)
+
+
+def _by_kind(kind: Array, value: Mapping[str, float], what: str) -> Array:
+    names, at = np.unique(kind, return_inverse=True)
+    return np.array([np.exp(value[f"{what}_{name}"]) for name in names])[at] if len(names) else np.zeros(0)
+
+
+def _products(value: Mapping[str, float], ops: Ops, sheet: Sheet, precision: str) -> Array:
+    """Time of the arithmetic: the best of tiles and K-splits, in waves over SMs whose clock power limits."""
+    by_power = TFLOPS_PER_WATT[precision] * 1e9 * np.exp(value["per_watt"]) * sheet["tdp_w"]
+    sustained = (sheet["flops_per_ms"] ** -4.0 + by_power**-4.0) ** -0.25
+    per_sm = sustained / sheet["sms"] * np.exp(value["efficiency"] + value["bmm_efficiency"] * (ops.kind == "bmm"))
+    lost = 1 / (1 + np.exp(-value["quantised"]))
+    s = ops.sizes
+    partial = 2 * BYTES[precision] * s["B"] * s["M"] * s["N"] / sheet["bytes_per_ms"]
+    best = np.full(len(ops), np.inf)
+    for rows, columns in TILES:
+        intensity = rows * columns / (rows + columns)
+        step = 2 * rows * columns * (1 + np.exp(value["tile_half"]) / intensity) / per_sm
+        waves = _tiles(ops, rows, columns) / sheet["sms"]
+        for split in SPLITS:
+            w = waves * split
+            w = np.where(w <= 1, 1.0, lost * np.ceil(w) + (1 - lost) * w)
+            spent = w * step * (s["K"] / split + np.exp(value["k_extra"]))
+            best = np.minimum(best, spent if split == 1 else spent + np.exp(value["split_ms"]) + split * partial)
+    return best
+
+
+def _tiles(ops: Ops, rows: float, columns: float) -> Array:
+    return ops.sizes["B"] * np.ceil(ops.sizes["M"] / rows) * np.ceil(ops.sizes["N"] / columns)
+
+
+def _features(family: str, ops: Ops, sheet: Sheet, parts: Parts) -> Array:
+    """What the trees see: sizes and dimensionless numbers, none that names a GPU by itself."""
+    s = {dim: np.log2(v) for dim, v in ops.sizes.items()}
+    share = parts.overhead / parts.ms
+    if family == "rows":
+        names = list(KIND_OF)
+        op = np.array([names.index(name) for name in ops.op], float)
+        columns = [ops.kind == "softmax", ops.kind == "layernorm", np.isin(ops.op, BINARY), op, s["B"], s["H"]]
+        columns += [ops.sizes["H"] > 1024, share, np.log2(ops.sizes["B"] / sheet["sms"])]
+        columns += [np.log2(ops.sizes["B"] * ops.sizes["H"] * 4 / sheet["l2_bytes"])]
+        return np.column_stack(columns).astype(float)
+    columns = [ops.kind == "linear", s["B"], s["M"], s["N"], s["K"], s["M"] - s["N"], share]
+    for side in (128, 64, 32):
+        tiles = _tiles(ops, side, side)
+        waves = tiles / sheet["sms"]
+        padding = tiles * side**2 / (ops.sizes["B"] * ops.sizes["M"] * ops.sizes["N"])
+        columns += [np.log2(waves), np.log2(np.maximum(np.ceil(waves), 1) / waves), np.log2(padding)]
+    columns += [np.log2(parts.compute / parts.memory), np.log2(ops.bytes() / sheet["l2_bytes"])]
+    columns += [np.log2(ops.sizes[dim] / 128 / sheet["sms"]) for dim in "NM"]
+    return np.column_stack(columns).astype(float)
+
+
+def _places(family: str, ops: Ops, sheet: Sheet, parts: Parts) -> Array:
+    """Where the Gaussian process sees an op: distance 1 is about as far as one measurement speaks."""
+    s = {dim: np.log2(v) for dim, v in ops.sizes.items()}
+    share = parts.overhead / parts.ms / 0.4
+    if family == "rows":
+        long = np.where(ops.kind == "softmax", ops.sizes["H"] > 1024, 0.0)
+        return np.column_stack([s["H"] / 1.5, share, np.log2(ops.sizes["B"] / sheet["sms"]) / 4, np.isin(ops.op, BINARY), long])
+    waves = np.log2(_tiles(ops, 128, 128) / sheet["sms"]) / 4
+    bound = np.log2(parts.compute / parts.memory) / 3
+    return np.column_stack([s["K"] / 3, s["M"] / 3, s["N"] / 3, waves, bound, share])
+
+
+@dataclass(frozen=True)
+class Core:
+    """Layers 1 and 2, per family and kind."""
+
+    theta: Mapping[str, Array]
+    trees: Mapping[str, str]
+    level: Mapping[str, float]
+    """Median over chips of a kind's level against the physics."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Measured ops of the GPU a model was adapted to: what the Gaussian process knows of one family."""
+
+    kind: Array
+    places: Array
+    weights: Array
+    factor: Array
+    """Lower Cholesky factor of their covariance."""
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """Latency of ops on any GPU with a data sheet; after `adapt` on one GPU only."""
+
+    precision: str
+    known: tuple[str, ...]
+    core: Core
+    belief: Mapping[str, Sequence[float]]
+    """How much of the trees and of its level against the physics a kind believes, 0 to 1 each."""
+    spread: Mapping[str, float]
+    """How far (root mean square of logarithms) left-out GPUs were off, by kind."""
+    process: Mapping[str, Array]
+    """Of each family: level, shape, noise (in spreads), length, likeness of two kinds."""
+    zero_bands: Mapping[str, conformal.Band]
+    adapted_bands: Mapping[str, conformal.Band]
+    """Of each kind, for a GPU never measured and for one with MEASURED ops."""
+    judged: Mapping[str, Any]
+    """Errors and coverage on every chip, left out in turn: what its card states."""
+    adapted_to: str = ""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds it was fitted on."""
+        return tuple(self.belief)
+
+    def predict(self, gpu: Gpu, ops: Ops) -> tuple[Array, Array]:
+        """(latency in ms, relative doubt) of every op; `bounds` makes an interval of both.
+
+        Raises:
+            UsageError: a kind it was not fitted on, or another GPU than it was adapted to.
+        """
+        if self.adapted_to not in ("", gpu.name):
+            raise UsageError(f"This predictor was adapted to {self.adapted_to}, not to {gpu.name}; adapt the one before.")
+        self._check(ops)
+        ms, doubt = np.zeros(len(ops)), np.zeros(len(ops))
+        for family, index, part, places, log_ms in self._each(gpu, ops):
+            spread = _of_kind(part.kind, self.spread)
+            shift, left = np.zeros(len(part)), np.ones(len(part))
+            if family in self.evidence:
+                shift, left = _ask(self.process[family], self.evidence[family], part.kind, places)
+            ms[index] = np.exp(log_ms + shift * spread)
+            doubt[index] = left * spread
+        return ms, doubt
+
+    def bounds(self, gpu: Gpu, ops: Ops) -> tuple[Array, Array]:
+        """(low, high) in ms at the coverage it was fitted for."""
+        ms, doubt = self.predict(gpu, ops)
+        low, high = np.zeros(len(ops)), np.zeros(len(ops))
+        bands = self.adapted_bands if self.adapted_to else self.zero_bands
+        for kind in set(map(str, ops.kind)):
+            at = ops.kind == kind
+            low[at], high[at] = bands[kind].bounds(ms[at], doubt[at])
+        return low, high
+
+    def adapt(self, gpu: Gpu, ops: Ops, ms: Array) -> GpuModel:
+        """The same model having seen some measured ops of one GPU.
+
+        Raises:
+            UsageError: nothing measured, a latency that is not positive, or a kind it was not fitted on.
+        """
+        self._check(ops)
+        if not len(ops) or not (np.asarray(ms) > 0).all():
+            raise UsageError(f"Adapting to {gpu.name} needs measured ops with positive latencies; got {len(ops)} rows.")
+        fresh = replace(self, adapted_to="", evidence={})
+        seen: dict[str, Evidence] = {}
+        for family, index, part, places, log_ms in fresh._each(gpu, ops):
+            off = np.clip(np.log(np.asarray(ms, float)[index]) - log_ms, -FARTHEST, FARTHEST) / _of_kind(part.kind, self.spread)
+            seen[family] = _learn(self.process[family], part.kind, places, off)
+        return replace(fresh, adapted_to=gpu.name, evidence=seen)
+
+    def _check(self, ops: Ops) -> None:
+        for kind in sorted(set(ops.kind) - set(self.kinds)):
+            raise UsageError(f"This predictor was not fitted on {kind} ops; it knows {', '.join(self.kinds)}.")
+
+    def _each(self, gpu: Gpu, ops: Ops) -> Iterator[tuple[str, Array, Ops, Array, Array]]:
+        """(family, rows, their ops, places, log ms of layers 1 and 2)."""
+        for family, kinds in FAMILIES.items():
+            index = np.flatnonzero(np.isin(ops.kind, kinds))
+            if len(index):
+                part = ops.take(index)
+                sheet = _sheet(np.array([gpu.name] * len(part)), {gpu.name: gpu}, self.precision)
+                log_ms, rest, places = _layers(self.core, family, part, sheet, self.precision)
+                yield family, index, part, places, log_ms + (_of_kind(part.kind, self.belief) * rest).sum(1)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(values, arrays) from which `restore` makes the same model."""
+        values = {
+            "precision": self.precision,
+            "known": list(self.known),
+            "level": dict(self.core.level),
+            "belief": {kind: list(shares) for kind, shares in self.belief.items()},
+            "spread": dict(self.spread),
+            "zero_bands": {kind: band.state() for kind, band in self.zero_bands.items()},
+            "adapted_bands": {kind: band.state() for kind, band in self.adapted_bands.items()},
+            "judged": dict(self.judged),
+            "adapted_to": self.adapted_to,
+        }
+        arrays: dict[str, Array] = {}
+        for family in self.core.theta:
+            arrays[f"{family}.theta"] = self.core.theta[family]
+            arrays[f"{family}.trees"] = np.frombuffer(self.core.trees[family].encode(), np.uint8)
+            arrays[f"{family}.process"] = self.process[family]
+        for family, seen in self.evidence.items():
+            arrays |= {f"{family}.evidence.{name}": getattr(seen, name) for name in ("kind", "places", "weights", "factor")}
+        return values, arrays
+
+
+def restore(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> GpuModel:
+    """The model a state was taken of."""
+    families = [family for family in FAMILIES if f"{family}.theta" in arrays]
+    names = ("kind", "places", "weights", "factor")
+    return GpuModel(
+        precision=values["precision"],
+        known=tuple(values["known"]),
+        core=Core(
+            theta={family: arrays[f"{family}.theta"] for family in families},
+            trees={family: arrays[f"{family}.trees"].tobytes().decode() for family in families},
+            level=values["level"],
+        ),
+        belief=values["belief"],
+        spread=values["spread"],
+        process={family: arrays[f"{family}.process"] for family in families},
+        zero_bands={kind: conformal.Band(**band) for kind, band in values["zero_bands"].items()},
+        adapted_bands={kind: conformal.Band(**band) for kind, band in values["adapted_bands"].items()},
+        judged=values["judged"],
+        adapted_to=values["adapted_to"],
+        evidence={
+            family: Evidence(*(arrays[f"{family}.evidence.{name}"] for name in names))
+            for family in families
+            if f"{family}.evidence.kind" in arrays
+        },
+    )
+
+
+def load(folder: str | Path) -> GpuModel:
+    """A stored predictor.
+
+    Raises:
+        DataError: the card belongs to another kind of predictor, or its arrays were edited.
+    """
+    stored = card.read(folder)
+    if stored.get("kind") != "gpu-ops":
+        raise DataError(f"{folder} holds a predictor of kind {stored.get('kind')}, not gpu-ops. Make one: hwbench gpu fit")
+    return restore(stored["state"], card.read_arrays(folder, stored))
+
+
+def make(
+    tables: str | Path,
+    out: str | Path,
+    leave_out: Sequence[str] = (),
+    adapt_to: str = "",
+    measured: int = MEASURED,
+    workspace: str | Path = ".",
+) -> dict[str, Any]:
+    """Fits on NeuSight's table and stores the predictor; the card as stored.
+
+    Args:
+        tables: Folder of the public tables.
+        out: Folder of the predictor.
+        leave_out: GPUs whose rows are not looked at.
+        adapt_to: A GPU of the table to adapt to: its rows are not fitted on, `measured` of them are then shown, and the card
+            states the error on the others.
+        measured: How many.
+        workspace: Where device files are.
+
+    Raises:
+        UnknownName: a GPU the table does not have.
+    """
+    known = gpus(workspace)
+    rows, facts, noise = read_neusight(tables, known)
+    for name in (*leave_out, *filter(None, [adapt_to])):
+        if name not in rows.gpu:
+            raise UnknownName(registry.unknown("GPU of the table", name, set(map(str, rows.gpu))))
+    model = fit_gpu(rows.take(np.flatnonzero(~np.isin(rows.gpu, [*leave_out, adapt_to]))), known)
+    errors: dict[str, Any] = {how: _errors_of(by_kind, "mean_abs_error") for how, by_kind in model.judged.items()}
+    coverage: dict[str, Any] = {"asked": conformal.COVERAGE}
+    coverage |= {how: _errors_of(by_kind, "covered") for how, by_kind in model.judged.items()}
+    if adapt_to:
+        own = rows.take(np.flatnonzero((rows.gpu == adapt_to) & (rows.campaign == "test")))
+        shown = spread_over_kinds(own.ops.kind, np.arange(len(own)), measured, 0)
+        model = model.adapt(known[adapt_to], own.ops.take(shown), own.ms[shown])
+        rest = own.take(np.setdiff1d(np.arange(len(own)), shown))
+        ms, _ = model.predict(known[adapt_to], rest.ops)
+        low, high = model.bounds(known[adapt_to], rest.ops)
+        error, inside = np.abs(ms / rest.ms - 1), (low <= rest.ms) & (rest.ms <= high)
+        each = {kind: rest.ops.kind == kind for kind in model.kinds}
+        errors[f"{adapt_to}, {len(rest)} other rows"] = {kind: float(error[at].mean()) for kind, at in each.items()}
+        coverage[f"{adapt_to}, {len(rest)} other rows"] = {kind: float(inside[at].mean()) for kind, at in each.items()}
+    values, arrays = model.state()
+    options = [f" --leave-out {name}" for name in leave_out] + (
+        [f" --adapt {adapt_to} --measured {measured}"] if adapt_to else []
+    )
+    return card.write(
+        Path(out),
+        {
+            "kind": "gpu-ops",
+            "device": adapt_to or None,
+            "data": [facts],
+            "features": {"physics": {f: list(p) for f, p in PRIORS.items()}, "ops": sorted(KIND_OF), "sizes": DIMS},
+            "errors": errors,
+            "coverage": coverage,
+            "noise_ceiling": noise,
+            "rebuild": f"hwbench gpu fit --tables TABLES --out {Path(out).as_posix()}{''.join(options)}",
+            "state": values,
+        },
+        arrays,
+    )
+
+
+def _errors_of(by_kind: Mapping[str, Mapping[str, Mapping[str, float]]], what: str) -> dict[str, dict[str, float]]:
+    return {kind: {name: entry[what] for name, entry in chips.items() if what in entry} for kind, chips in by_kind.items()}
+
+
+def _of_kind(kind: Array, values: Mapping[str, Any]) -> Array:
+    names, at = np.unique(kind, return_inverse=True)
+    return np.array([values[str(name)] for name in names], float)[at]
+
+
+@lru_cache(maxsize=64)
+def _booster(text: str) -> Any:
+    import lightgbm
+
+    return lightgbm.Booster(model_str=text)
+
+
+def _layers(core: Core, family: str, ops: Ops, sheet: Sheet, precision: str) -> tuple[Array, Array, Array]:
+    """(log ms of the physics; what trees and levels would add, two columns; places)."""
+    parts = _physics(family, core.theta[family], ops, sheet, precision)
+    trees = _booster(core.trees[family]).predict(_features(family, ops, sheet, parts), num_threads=1)
+    rest = np.column_stack([trees, _of_kind(ops.kind, core.level)])
+    return np.log(parts.ms), rest, _places(family, ops, sheet, parts)
+
+
+# Fitting
+
+
+def fit_gpu(rows: Rows, known: Mapping[str, Gpu], precision: str = "fp32", coverage: float = conformal.COVERAGE) -> GpuModel:
+    """Fits all layers; every chip is left out once, which gives belief, doubt, the process' prior and both bands.
+
+    Raises:
+        UsageError: rows of fewer than two unlike chips, or a GPU without data sheet.
+    """
+    names = tuple(sorted(set(map(str, rows.gpu))))
+    for name in names:
+        if name not in known:
+            raise UnknownName(registry.unknown("GPU", name, known))
+    chips = {name: known[name].chip for name in names}
+    if len(set(chips.values())) < 2:
+        raise UsageError(
+            f"What carries over between GPUs shows on two unlike chips at least; the rows have {', '.join(names)}."
+        )
+    slow = throttled(rows)
+    rows = rows.take(np.flatnonzero(~np.isin(rows.cells, list(slow))))
+    rows = rows.take(rows.sample(TREE_ROWS))
+    chip = np.array([chips[str(name)] for name in rows.gpu])
+    left_out = []
+    for one in sorted(set(chips.values())):
+        core = _fit_core(rows.take(np.flatnonzero(chip != one)), known, precision)
+        checked = rows.take(np.flatnonzero(chip == one))
+        left_out.append(_Left(checked.take(checked.sample(CHECK_ROWS, seed=1)), core, known, precision))
+    belief = {kind: _belief(kind, left_out) for kind in KINDS if any((part.kind == kind).any() for part in left_out)}
+    spread = {kind: _spread(kind, belief[kind], left_out) for kind in belief}
+    core = _fit_core(rows, known, precision)
+    process = {family: _fit_process(family, left_out, belief, spread) for family in core.theta}
+    zero = {kind: [p.pair(kind, belief, spread) for p in left_out if (p.kind == kind).any()] for kind in belief}
+    adapted: dict[str, Sequence[Pair]] = {}
+    for family in process:
+        adapted.update(_adapted(family, process[family], left_out, belief, spread))
+    judged = {"zero_shot": _judge(zero, coverage, True), f"measured_{MEASURED}": _judge(adapted, coverage, False)}
+    bands = (_bands(zero, coverage, True), _bands(adapted, coverage, False))
+    return GpuModel(precision, names, core, belief, spread, process, *bands, judged)
+
+
+def _fit_core(rows: Rows, known: Mapping[str, Gpu], precision: str) -> Core:
+    theta, trees, level = {}, {}, {}
+    for family, kinds in FAMILIES.items():
+        part = rows.take(np.flatnonzero(np.isin(rows.ops.kind, kinds)))
+        if len(part):
+            theta[family] = _fit_physics(family, part.take(part.sample(PHYSICS_ROWS)), known, precision)
+            trees[family], levels = _fit_trees(family, part, theta[family], known, precision)
+            level.update(levels)
+    return Core(theta, trees, level)
+
+
+def _fit_physics(family: str, rows: Rows, known: Mapping[str, Gpu], precision: str) -> Array:
+    """Parameters at which most campaigns have level 0 and rows lie near their campaign's level."""
+    from scipy.optimize import least_squares
+
+    sheet = _sheet(rows.gpu, known, precision)
+    middle, width = np.array(list(PRIORS[family].values())).T
+    _, cell = np.unique(rows.cells, return_inverse=True)
+    count = np.bincount(cell)
+    weight = np.sqrt(CAMPAIGN_WORTH / count[cell])
+    measured = np.log(rows.ms)
+    spread = ROW_SPREAD[family]
+
+    def off(theta: Array) -> Array:
+        residual = measured - np.log(_physics(family, theta, rows.ops, sheet, precision).ms)
+        level = np.bincount(cell, residual) / count
+        inside = np.clip(residual - level[cell], -1, 1) * weight
+        typical = np.sign(level) * np.sqrt(np.log1p((level / ODD_LEVEL) ** 2))  # Cauchy: an odd GPU may stay odd
+        return np.concatenate([inside / spread, typical, (theta - middle) / width])
+
+    return np.asarray(least_squares(off, middle, loss="soft_l1", max_nfev=20, x_scale=width).x)
+
+
+def _fit_trees(family: str, rows: Rows, theta: Array, known: Mapping[str, Gpu], precision: str) -> tuple[str, dict[str, float]]:
+    """Trees of what cells have in common beside their levels; and the level of each kind, the median chip's."""
+    import lightgbm
+
+    sheet = _sheet(rows.gpu, known, precision)
+    parts = _physics(family, theta, rows.ops, sheet, precision)
+    features = _features(family, rows.ops, sheet, parts)
+    off = np.log(rows.ms / parts.ms)
+    cells, cell = np.unique(rows.cells, return_inverse=True)
+    of_chip = np.array([f"{known[c.split('/')[0]].chip}/{c.split('/')[2]}" for c in cells])
+    names, group = np.unique(of_chip[cell], return_inverse=True)
+    weight = 1 / np.bincount(group)[group]
+    learnt, text = np.zeros(len(off)), ""
+    for _ in range(2):
+        level = _medians(off - learnt, cell)
+        data = lightgbm.Dataset(features, off - level[cell], weight=weight / weight.mean())
+        text = lightgbm.train(TREES, data, TREE_COUNT).model_to_string()
+        learnt = _booster(text).predict(features, num_threads=1)
+    level = _medians(off - learnt, cell)
+    by_chip = {name: float(level[of_chip == name].mean()) for name in names}
+    kinds = {name.rsplit("/", 1)[1] for name in names}
+    return text, {kind: float(np.median([v for n, v in by_chip.items() if n.endswith(f"/{kind}")])) for kind in sorted(kinds)}
+
+
+def _medians(values: Array, cell: Array) -> Array:
+    return np.array([np.median(values[cell == i]) for i in range(cell.max() + 1)])
+
+
+Pair = tuple[str, Array, Array]
+"""(the chip left out, log of measured over predicted, doubt) of rows of one kind."""
+
+
+class _Left:
+    """What layers 1 and 2, fitted without a chip, say of its rows."""
+
+    def __init__(self, rows: Rows, core: Core, known: Mapping[str, Gpu], precision: str) -> None:
+        self.rows, self.kind, self.name = rows, rows.ops.kind, "+".join(sorted(set(map(str, rows.gpu))))
+        self.base, self.rest = np.zeros(len(rows)), np.zeros((len(rows), 2))
+        self.places: dict[str, Array] = {}
+        self.index: dict[str, Array] = {}
+        for family, kinds in FAMILIES.items():
+            index = np.flatnonzero(np.isin(self.kind, kinds))
+            if len(index) and family in core.theta:
+                part = rows.take(index)
+                sheet = _sheet(part.gpu, known, precision)
+                self.base[index], self.rest[index], self.places[family] = _layers(core, family, part.ops, sheet, precision)
+                self.index[family] = index
+        self.session = np.array(["/".join(pair) for pair in zip(rows.gpu, rows.campaign, strict=True)])
+
+    def pair(self, kind: str, belief: Mapping[str, Sequence[float]], spread: Mapping[str, float]) -> Pair:
+        """What is off for one kind, and the doubt."""
+        off = self.off(belief)[self.kind == kind]
+        return self.name, off, np.full(len(off), spread[kind])
+
+    def off(self, belief: Mapping[str, Sequence[float]]) -> Array:
+        """log(measured / predicted)."""
+        return np.asarray(np.log(self.rows.ms) - self.base - (_of_kind(self.kind, belief) * self.rest).sum(1))
+
+
+def _belief(kind: str, left_out: Sequence[_Left]) -> tuple[float, ...]:
+    """The shares of trees and level at which left-out chips, but for the oddest, are least off."""
+
+    def loss(shares: tuple[float, ...]) -> float:
+        parts = [p for p in left_out if (p.kind == kind).any()]
+        losses = sorted(float(np.abs(p.off(dict.fromkeys(KINDS, shares))[p.kind == kind]).mean()) for p in parts)
+        return float(np.mean(losses[: max(len(losses) - 1, 1)]))
+
+    return min(product(BELIEFS, BELIEFS), key=loss)
+
+
+def _spread(kind: str, belief: Sequence[float], left_out: Sequence[_Left]) -> float:
+    parts = [p for p in left_out if (p.kind == kind).any()]
+    squares = [np.mean(np.clip(p.off(dict.fromkeys(KINDS, belief))[p.kind == kind], -1, 1) ** 2) for p in parts]
+    return float(np.sqrt(np.mean(squares)))
+
+
+def _covariance(process: Array, kind_a: Array, places_a: Array, kind_b: Array, places_b: Array) -> Array:
+    level, shape, _, length, likeness = process
+    squared = ((places_a[:, None] - places_b[None]) ** 2).sum(-1)
+    alike = np.where(kind_a[:, None] == kind_b[None], 1.0, likeness)
+    return np.asarray(alike * (level**2 + shape**2 * np.exp(-0.5 * squared / length**2)))
+
+
+def _learn(process: Array, kind: Array, places: Array, off: Array) -> Evidence:
+    from scipy.linalg import cho_solve, cholesky
+
+    covariance = _covariance(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
+    factor = cholesky(covariance, lower=True)
+    return Evidence(kind, places, cho_solve((factor, True), off), factor)
+
+
+def _ask(process: Array, seen: Evidence, kind: Array, places: Array) -> tuple[Array, Array]:
+    """(shift, standard deviation with noise), in spreads."""
+    from scipy.linalg import solve_triangular
+
+    across = _covariance(process, kind, places, seen.kind, seen.places)
+    known = (solve_triangular(seen.factor, across.T, lower=True) ** 2).sum(0)
+    left = process[0] ** 2 + process[1] ** 2 - known + process[2] ** 2
+    return across @ seen.weights, np.sqrt(np.maximum(left, process[2] ** 2))
+
+
+PROCESS_PRIOR = np.array([(np.log(0.7), 0.5), (np.log(0.7), 0.5), (np.log(0.4), 0.5), (0.0, 0.5), (0.0, 1.0)])
+"""(middle, spread) of the logarithms of level, shape, noise, length and of the logit of likeness."""
+
+
+def _process(packed: Array) -> Array:
+    return np.append(np.exp(packed[:4]), 1 / (1 + np.exp(-packed[4])))
+
+
+def _fit_process(
+    family: str, left_out: Sequence[_Left], belief: Mapping[str, Sequence[float]], spread: Mapping[str, float]
+) -> Array:
+    """The process under which the left-out sessions, each a draw of it, are most likely."""
+    from scipy.linalg import cho_solve, cholesky
+    from scipy.optimize import minimize
+
+    draws = []
+    for part in left_out:
+        if family not in part.index:
+            continue
+        index = part.index[family]
+        off = np.clip(part.off(belief)[index], -FARTHEST, FARTHEST) / _of_kind(part.kind[index], spread)
+        rows = part.rows.take(index)
+        chosen = rows.sample(PROCESS_ROWS, seed=2)
+        for session in np.unique(part.session[index]):
+            at = chosen[part.session[index][chosen] == session]
+            draws.append((part.kind[index][at], part.places[family][at], off[at]))
+    middle, width = PROCESS_PRIOR.T
+
+    def unlikely(packed: Array) -> float:
+        process = _process(packed)
+        total = 0.5 * float((((packed - middle) / width) ** 2).sum())
+        for kind, places, off in draws:
+            covariance = _covariance(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
+            factor = cholesky(covariance, lower=True)
+            total += 0.5 * float(off @ cho_solve((factor, True), off)) + float(np.log(np.diag(factor)).sum())
+        return total
+
+    found = _process(minimize(unlikely, middle, method="L-BFGS-B", options={"maxiter": 15}).x)
+
+    def judged(louder: float) -> float:
+        pairs = _adapted(family, found * np.array([1, 1, louder, 1, 1]), left_out, belief, spread)
+        return float(np.mean([np.abs(np.concatenate([off for _, off, _ in parts])).mean() for parts in pairs.values()]))
+
+    # Sessions are noisier than a Gaussian makes them: the noise that serves left-out GPUs best is taken.
+    return np.asarray(found * np.array([1, 1, min(LOUDER, key=judged), 1, 1]))
+
+
+def _bands(pairs: Mapping[str, Sequence[Pair]], coverage: float, unseen: bool) -> dict[str, conformal.Band]:
+    """The bands of each kind; for a chip unseen, widened for the few chips they rest on (Student's t against the normal)."""
+    from scipy.stats import norm, t
+
+    bands = {}
+    for kind, parts in pairs.items():
+        off, doubt = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+        band = conformal.calibrate(np.ones(len(off)), np.exp(off), coverage, doubt)
+        chips, tail = len({part[0] for part in parts}), (1 + coverage) / 2
+        wider = float(t.ppf(tail, max(chips - 1, 1)) / norm.ppf(tail) * np.sqrt(1 + 1 / chips)) if unseen else 1.0
+        bands[kind] = replace(band, below=band.below * wider, above=band.above * wider)
+    return bands
+
+
+def _judge(pairs: Mapping[str, Sequence[Pair]], coverage: float, unseen: bool) -> dict[str, dict[str, dict[str, float]]]:
+    """By kind and left-out chip: error, and how often a band made of the other chips covers."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for kind, parts in pairs.items():
+        for name in sorted({part[0] for part in parts}):
+            own, others = ([part for part in parts if (part[0] == name) == mine] for mine in (True, False))
+            off, doubt = (np.concatenate([part[i] for part in own]) for i in (1, 2))
+            error = np.abs(np.exp(-off) - 1)
+            entry = {"n": len(off), "mean_abs_error": float(error.mean()), "median_abs_error": float(np.median(error))}
+            if others:
+                low, high = _bands({kind: others}, coverage, unseen)[kind].bounds(np.ones(len(off)), doubt)
+                entry["covered"] = conformal.covered(low, high, np.exp(off))
+            found.setdefault(kind, {})[name] = entry
+    return found
+
+
+def _adapted(
+    family: str,
+    process: Array,
+    left_out: Sequence[_Left],
+    belief: Mapping[str, Sequence[float]],
+    spread: Mapping[str, float],
+    draws: int = 3,
+) -> dict[str, list[Pair]]:
+    """How far off left-out sessions are that gave MEASURED of their ops away, judged on the others."""
+    pairs: dict[str, list[Pair]] = {}
+    for part in left_out:
+        if family not in part.index:
+            continue
+        index = part.index[family]
+        kind, places, session = part.kind[index], part.places[family], part.session[index]
+        off, width = part.off(belief)[index], _of_kind(part.kind[index], spread)
+        for name in np.unique(session):
+            inside = np.flatnonzero(part.session == name)
+            for draw in range(draws):
+                given = np.isin(index, spread_over_kinds(part.kind, inside, MEASURED, draw))
+                seen, rest = given & (session == name), ~given & (session == name)
+                told = np.clip(off[seen], -FARTHEST, FARTHEST) / width[seen]
+                evidence = _learn(process, kind[seen], places[seen], told)
+                shift, left = _ask(process, evidence, kind[rest], places[rest])
+                for one in np.unique(kind[rest]):
+                    at = kind[rest] == one
+                    unexplained = off[rest][at] - shift[at] * width[rest][at]
+                    pairs.setdefault(str(one), []).append((part.name, unexplained, left[at] * width[rest][at]))
+    return pairs
+
+
+def spread_over_kinds(kind: Array, index: Array, count: int, seed: int) -> Array:
+    """A random draw of rows, as many of one kind as of another where there are enough."""
+    rng = np.random.default_rng(seed)
+    kinds = np.unique(kind[index])
+    pools = [rng.permutation(index[kind[index] == name])[:count] for name in kinds]
+    turns = [row for turn in range(max(map(len, pools), default=0)) for row in (p[turn] for p in pools if turn < len(p))]
+    return np.array(turns[:count], int)

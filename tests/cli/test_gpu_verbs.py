@@ -1,0 +1,120 @@
+"""hwbench gpu fit | predict: a table made of the physics, fitted, asked, and one line for every bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from hwbench import gpu
+from hwbench.cli.gpu import app
+from hwbench.errors import UnknownName, UsageError
+
+ROOT = Path(gpu.__file__).parent.parent
+L4, V100 = "nvidia-l4", "nvidia-tesla-v100-pcie-32gb"
+
+
+def run(*arguments: object, **env: str) -> str:
+    done = CliRunner(env={"COLUMNS": "220", **env}).invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> Path:
+    """A table like NeuSight's, of relu and softmax on three GPUs: 15 us and full bandwidth."""
+    root = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(0)
+    known = gpu.gpus(ROOT)
+    rows = []
+    for name in (V100, "nvidia-tesla-t4", "nvidia-a100-pcie-40gb"):
+        for i in range(120):
+            b, h = int(2 ** rng.uniform(10, 16)), int(2 ** rng.uniform(8, 12))
+            ms = 0.015 + 8 * b * h / known[name].bandwidth_gb_s / 0.85e6
+            split, op = ("train", "test")[i % 2], ("relu", "softmax")[i // 2 % 2]
+            row = {"split": split, "op": op, "device": known[name].table_names[0], "latency_ms": ms * rng.uniform(0.98, 1.02)}
+            rows.append({**row, "B": b, "M": None, "N": None, "K": None, "H": h})
+    types = [
+        *((n, pa.string()) for n in ("split", "op", "device")),
+        ("latency_ms", pa.float64()),
+        *((d, pa.int32()) for d in "BMNKH"),
+    ]
+    (root / "neusight").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(types)), root / "neusight" / "gpu_ops.parquet")
+    return root
+
+
+@pytest.fixture(scope="module")
+def predictor(tables) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "TREE_COUNT", 5)
+        shown = run("fit", "--out", tables / "made", "--workspace", ROOT, HWBENCH_TABLES=str(tables))
+    assert "Errors on GPUs left out in turn" in shown
+    assert "nvidia-tesla-t4" in shown
+    return tables / "made"
+
+
+@pytest.fixture
+def asked(tmp_path) -> Path:
+    pq.write_table(
+        pa.table({"id": ["x", "y"], "op": ["relu", "softmax"], "B": [4096, 8192], "H": [1024, 512]}), tmp_path / "i.parquet"
+    )
+    return tmp_path / "i.parquet"
+
+
+def test_fit_then_predict(predictor, asked, tmp_path):
+    out = tmp_path / "o.parquet"
+    shown = run("predict", "--predictor", predictor, "--gpu", L4, "--input", asked, "--output", out, "--workspace", ROOT)
+    assert "from its data sheet only; 2 ops" in shown
+    assert "Columns kept but not read: id." in shown
+    written = pq.read_table(out).to_pydict()
+    assert list(written) == ["id", "op", "B", "H", "prediction", "low", "high"]
+    assert written["prediction"][0] == pytest.approx(0.015 + 8 * 4096 * 1024 / 300 / 0.85e6, rel=0.25)
+    assert written["low"][0] < written["prediction"][0] < written["high"][0]
+    measured = tmp_path / "m.parquet"
+    slow = [p * 1.5 for p in written["prediction"]]
+    pq.write_table(pq.read_table(asked).append_column("latency_ms", [slow]), measured)
+    common = ("--predictor", predictor, "--gpu", L4, "--input", asked, "--output", out, "--workspace", ROOT)
+    document = json.loads(run("predict", *common, "--measured", measured, "--json").splitlines()[-1])
+    assert document == {"output": str(out), "gpu": L4, "rows": 2, "unread_columns": ["id"]}
+    assert pq.read_table(out).to_pydict()["prediction"][0] > 1.2 * written["prediction"][0]
+
+
+def test_a_gpu_may_be_left_out_or_adapted_to(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "TREE_COUNT", 5)
+    common = ("--tables", tables, "--workspace", ROOT, "--out", tmp_path / "p", "--json")
+    stored = json.loads(run("fit", *common, "--adapt", V100, "--measured", 10).splitlines()[-1])["card"]
+    assert stored["device"] == V100
+    assert stored["rebuild"].endswith(f"--adapt {V100} --measured 10")
+    assert stored["data"][0]["file"] == "neusight/gpu_ops.parquet"
+    assert stored["errors"][f"{V100}, 50 other rows"]["elementwise"] < 0.1
+    with pytest.raises(UnknownName, match="Unknown GPU of the table 'nvidia-l4'"):
+        run("fit", *common, "--leave-out", L4)
+
+
+def test_faults_are_named(predictor, asked, tmp_path, monkeypatch):
+    monkeypatch.delenv("HWBENCH_TABLES", raising=False)
+    with pytest.raises(UsageError, match="Give --tables DIR or set HWBENCH_TABLES"):
+        run("fit", "--out", tmp_path)
+    out = tmp_path / "o.parquet"
+    common = ("--predictor", predictor, "--gpu", L4, "--output", out, "--workspace", ROOT)
+    with pytest.raises(UsageError, match="needs a column 'latency_ms'; found: id, op, B, H"):
+        run("predict", *common, "--input", asked, "--measured", asked)
+    bad = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"op": ["linear"], "B": [1], "M": [8], "N": [8], "K": [8]}), bad)
+    with pytest.raises(UsageError, match="not fitted on linear ops; it knows softmax, elementwise"):
+        run("predict", *common, "--input", bad)
+    pq.write_table(pa.table({"op": ["conv"], "B": [1], "H": [8]}), bad)
+    with pytest.raises(UnknownName, match="Unknown GPU op 'conv'"):
+        run("predict", *common, "--input", bad)
+    pq.write_table(pa.table({"op": ["relu"], "B": [1], "H": [8], "low": [1.0]}), bad)
+    with pytest.raises(UsageError, match="already has a column low"):
+        run("predict", *common, "--input", bad)
+    with pytest.raises(UnknownName, match=r"Unknown device 'nvidia-l5'\. Did you mean nvidia-l4"):
+        run("predict", "--predictor", predictor, "--gpu", "nvidia-l5", "--input", asked, "--output", out, "--workspace", ROOT)
+    assert not out.exists()
