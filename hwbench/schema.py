@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench import __version__
-from hwbench.errors import DataError
+from hwbench.errors import DataError, UsageError
 from hwbench.workspace import atomic_write
 
 if TYPE_CHECKING:
@@ -228,6 +228,35 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
     if data.schema.names != [c.name for c in table.columns]:
         raise DataError(f"{path} lacks columns of {table.name} version {table.version}; make it again.")
     return data, footer
+
+
+def read_table(path: Path) -> pa.Table:
+    """Anyone's own Parquet table, as it is.
+
+    Raises:
+        UsageError: there is no such file.
+        DataError: it is not Parquet.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise UsageError(f"There is no table at {path}; give a Parquet file.")
+    try:
+        return pq.ParquetFile(path).read()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path} cannot be read as Parquet ({detail}).") from None
+
+
+def write_table(path: Path, data: pa.Table) -> None:
+    """Writes anyone's own table in one atomic step."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(data, sink, compression="zstd")
+    atomic_write(path, sink.getvalue().to_pybytes())
 
 
 def _clean(value: Any) -> Any:

@@ -168,6 +168,16 @@ def kendall_tau(a: Array, b: Array) -> float:
     return float(kendalltau(a, b).statistic)
 
 
+def spearman(a: Array, b: Array) -> float:
+    """Correlation of the ranks; NaN where either side is constant or has fewer than two values."""
+    from scipy.stats import spearmanr
+
+    a, b = np.asarray(a, float), np.asarray(b, float)
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(spearmanr(a, b).statistic)
+
+
 def pareto_front(gain: Array, cost: Array) -> Array:
     """Indices of points no other beats in both (more gain, less cost), by rising cost; one per distinct point."""
     order = np.lexsort((-np.asarray(gain), np.asarray(cost)))

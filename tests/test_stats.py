@@ -19,6 +19,7 @@ from hwbench.stats import (
     minimum_spread,
     pareto_front,
     relative_errors,
+    spearman,
     summarise,
 )
 
@@ -160,6 +161,9 @@ def test_rank_agreement_by_hand():
     # One tie on the left: 2 agree, none disagree, 3 pairs; tau-b = 2 / sqrt(2 * 3).
     assert kendall_tau(np.array([1, 1, 2]), np.array([1, 2, 3])) == pytest.approx(2 / math.sqrt(6))
     assert kendall_tau(np.array([3, 2, 1]), np.array([1, 2, 3])) == -1.0
+    # Rank differences of (1, 2, 3, 4) against (1, 3, 2, 4) are 0, 1, 1, 0: 1 - 6 * 2 / (4 * 15).
+    assert spearman(np.array([1, 2, 3, 4]), np.array([10, 30, 20, 40])) == pytest.approx(0.8)
+    assert math.isnan(spearman(np.array([1, 1]), np.array([1, 2])))
 
 
 few = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)

@@ -1,0 +1,500 @@
+"""Predictors from anyone's own table of (features, latency): fit, judge, store, predict.
+
+    hwbench fit --from FILE.parquet --features A,B,C --target latency_ms --out DIR
+    hwbench predict --predictor DIR --input FILE.parquet --output FILE.parquet
+
+Rows with the same features always stay on one side of a split, and neither the order of the rows nor their numbers play
+a part: tables drift in time. The stored predictor is fitted on every row; its band comes from rows left out in turn
+(cross-conformal). The errors it states are those of rows the fit had not seen, the coverage that of rows neither the fit
+nor the band had seen: each fifth of the rows is set aside in turn.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwbench import card as cards
+from hwbench import conformal, registry, schema, stats
+from hwbench.errors import DataError, UsageError
+from hwbench.regressor.base import Regressor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LEAST_ROWS = 20
+FOLDS = 5
+MANY_ROWS = 3000
+"""From here on one fold of left-out rows is enough for a band."""
+POSITIONS = 16
+"""Lists of at most so many entries also give one feature per position."""
+LEVELS = 64
+"""A text column of more levels is refused: it would be a name, not a feature."""
+ADDED = ("prediction", "low", "high")
+ROW_NUMBERS = ("row_id", "rowid", "row", "index", "id", "unnamed: 0", "__index_level_0__")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How one column becomes numbers; plain JSON values, stored in the card."""
+
+    column: str
+    kind: str
+    """number, text, numbers (a list per row) or texts."""
+    levels: tuple[str, ...] = ()
+    positions: int = 0
+    """Entries of a list that have a feature of their own; 0: only their summary."""
+
+    @property
+    def names(self) -> list[str]:
+        """The features it gives."""
+        if self.kind == "number":
+            return [self.column]
+        if self.kind == "text":
+            return [f"{self.column}={level}" for level in self.levels]
+        if self.kind == "numbers":
+            summary = [f"{self.column}.{part}" for part in ("length", "sum", "mean", "min", "max")]
+            return summary + [f"{self.column}[{i}]" for i in range(self.positions)]
+        names = [f"{self.column}.length", *(f"{self.column}.count={level}" for level in self.levels)]
+        return names + [f"{self.column}[{i}]={level}" for i in range(self.positions) for level in self.levels]
+
+
+def describe(data: pa.Table, columns: Sequence[str]) -> list[Encoding]:
+    """How these columns are turned into numbers: learnt from the table that is fitted, applied to every later one.
+
+    Raises:
+        UsageError: a column is missing, has missing values, or is of a type that is no feature.
+    """
+    return [_describe(data, column) for column in columns]
+
+
+def encode(data: pa.Table, encodings: Sequence[Encoding]) -> np.ndarray:
+    """The features of every row.
+
+    Raises:
+        UsageError: a column is missing, of another kind than fitted, has missing values, or holds an unknown level.
+    """
+    return np.column_stack([_encode(data, each) for each in encodings])
+
+
+def fit_table(
+    source: str | Path,
+    features: Sequence[str],
+    target: str = "latency_ms",
+    out: str | Path = "predictor",
+    regressor: str = "best",
+    coverage: float = conformal.COVERAGE,
+    seed: int = 0,
+    device: str = "unknown",
+    where: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    noise: Sequence[str] = (),
+    repeats: int = 1,
+    rising: Sequence[str] = (),
+    tables: str | Path | None = None,
+) -> dict[str, Any]:
+    """Fits a predictor to a table and stores it with its card; returns the card.
+
+    Args:
+        source: Parquet file, under `tables` where that is given: the card names it relative to there.
+        features: Columns to predict from: numbers, truth values, text, or lists of them.
+        target: Column to predict; positive.
+        out: Folder to store card and arrays in.
+        regressor: Registered regressor.
+        coverage: Share of new measurements that are to fall inside low .. high.
+        seed: Of every random choice.
+        device: What the table was measured on, for the card.
+        where: Only rows whose columns have these values.
+        limit: At most so many rows, drawn at random.
+        noise: Columns with the standard deviation of the target's repeats; several (of parts) add in quadrature.
+        repeats: Runs the target is the mean of, if `noise` is the deviation of a single run.
+        rising: Number columns the target can only rise with.
+        tables: Folder `source` is relative to.
+
+    Raises:
+        UsageError: the table cannot answer this, with the column that is to blame.
+    """
+    path = Path(tables) / source if tables else Path(source)
+    data = _rows(schema.read_table(path), where or {}, path)
+    features = list(dict.fromkeys(features))
+    if not features:
+        raise UsageError("Give at least one feature column with --features.")
+    if not 0 < coverage < 1:
+        raise UsageError(f"The coverage must lie between 0 and 1, got {coverage}.")
+    y = _target(data, target)
+    encodings = describe(data, features)
+    x = encode(data, encodings)
+    warnings = _suspects(data, features, target, y)
+    deviation = np.sqrt(sum(np.square(_numbers(data, name)) for name in noise)) if noise else None
+    # An order that depends on the rows alone, so that theirs in the file cannot matter.
+    order = np.lexsort((*x.T, y))
+    if limit is not None:
+        order = order[np.sort(np.random.default_rng(seed).permutation(len(order))[:limit])]
+    x, y = x[order], y[order]
+    if len(y) < LEAST_ROWS:
+        raise UsageError(f"{path} has {len(y)} usable rows; a predictor needs at least {LEAST_ROWS}.")
+    unknown = [name for name in rising if not any(e.column == name and e.kind == "number" for e in encodings)]
+    if unknown:
+        raise UsageError(f"Only number features can be rising; {', '.join(unknown)} is none.")
+    up = [e.column in rising for e in encodings for _ in e.names] if rising else []
+    judged = _judge(x, y, up, regressor, coverage, seed)
+    values, arrays = judged.pop("fitted").state()
+    named = _shown(source, tables)
+    options = {
+        "--from": named,
+        "--features": ",".join(features),
+        "--target": target,
+        "--where": [f"{column}={value}" for column, value in (where or {}).items()],
+        "--noise-column": list(noise),
+        "--repeats": repeats,
+        "--rising": ",".join(rising) or None,
+        "--limit": limit,
+        "--regressor": regressor,
+        "--coverage": coverage,
+        "--seed": seed,
+        "--device": device,
+        "--out": Path(*Path(out).parts[-3:]).as_posix() if Path(out).is_absolute() else Path(out).as_posix(),
+    }
+    facts = {
+        "kind": "table",
+        "device": device,
+        "data": {**cards.data_of(path, len(y)), "file": named, "where": dict(where or {}), "limit": limit},
+        "target": target,
+        "features": features,
+        "encodings": [asdict(each) for each in encodings],
+        "range": {"low": x.min(axis=0).tolist(), "high": x.max(axis=0).tolist()},
+        "rising": list(rising),
+        "regressor": regressor,
+        "seed": seed,
+        "state": values,
+        **judged,
+        "noise_ceiling": _noise_ceiling(x, y, deviation[order] if deviation is not None else None, repeats),
+        "warnings": warnings,
+        "rebuild": _command(options, tables is not None),
+    }
+    return cards.write(Path(out), facts, arrays)
+
+
+def predict_table(predictor: str | Path, source: str | Path, output: str | Path) -> dict[str, Any]:
+    """Writes the table again with prediction, low and high; returns what was done.
+
+    Raises:
+        UsageError: a column is missing or foreign, or the table has one of the added columns already.
+        DataError: the predictor is no table predictor or damaged.
+    """
+    card, model = load(predictor)
+    data = schema.read_table(Path(source))
+    taken = [name for name in ADDED if name in data.column_names]
+    if taken:
+        raise UsageError(f"{source} has columns {', '.join(taken)} already; rename them, predictions would hide them.")
+    encodings = [_encoding(each) for each in card["encodings"]]
+    x = encode(data, encodings)
+    prediction, low, high = predict_rows(card, model, x)
+    for name, column in zip(ADDED, (prediction, low, high), strict=True):
+        data = data.append_column(name, [column])
+    schema.write_table(Path(output), data)
+    outside = (x < np.array(card["range"]["low"])) | (x > np.array(card["range"]["high"]))
+    names = [name for each in encodings for name in each.names]
+    return {
+        "rows": len(x),
+        "output": str(output),
+        "device": card["device"],
+        "target": card["target"],
+        "coverage": card["band"]["coverage"],
+        "median_width": float(np.median((high - low) / prediction)) if len(x) else None,
+        "outside_rows": int(outside.any(axis=1).sum()),
+        "outside_features": [name for name, any_row in zip(names, outside.T, strict=True) if any_row.any()],
+    }
+
+
+def load(predictor: str | Path) -> tuple[dict[str, Any], Regressor]:
+    """The card of a stored table predictor and its regressor, ready to predict."""
+    card = cards.read(predictor)
+    if card.get("kind") != "table":
+        raise DataError(f"{predictor} is a '{card.get('kind')}' predictor; predicting a table needs one made by fit --from.")
+    model: Regressor = registry.make("regressor", card["regressor"])
+    model.restore(card["state"], cards.read_arrays(predictor, card))
+    return card, model
+
+
+def predict_rows(card: Mapping[str, Any], model: Regressor, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(prediction, low, high) of encoded rows."""
+    if len(x) == 0:
+        return np.empty(0), np.empty(0), np.empty(0)
+    prediction, doubt = model.predict(x)
+    band = conformal.Band(**card["band"])
+    return prediction, *band.bounds(prediction, doubt if card["band_scaled"] else 1.0)
+
+
+def _judge(x: np.ndarray, y: np.ndarray, rising: Sequence[bool], name: str, coverage: float, seed: int) -> dict[str, Any]:
+    """The regressor fitted on every row, its band, and errors and coverage on rows nothing of it saw."""
+    kinds, kind = np.unique(x, axis=0, return_inverse=True)
+    if len(kinds) < 2 * FOLDS:
+        raise UsageError(f"The rows have only {len(kinds)} different features; at least {2 * FOLDS} are needed to judge a fit.")
+    folds = np.random.default_rng(seed).permutation(len(kinds))[kind.ravel()] % FOLDS
+
+    @cache
+    def fit(*chosen: int) -> Regressor:
+        """Fitted on these folds."""
+        model: Regressor = registry.make("regressor", name)
+        rows = np.isin(folds, chosen)
+        model.fit(x[rows], y[rows], rising)
+        return model
+
+    def left_out(pool: set[int], asked: Iterable[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(prediction, doubt, measured) of the asked folds, each by a fit on the pool's others."""
+        answers = [(*fit(*sorted(pool - {fold})).predict(x[folds == fold]), y[folds == fold]) for fold in asked]
+        prediction, doubt, measured = (np.concatenate(each) for each in zip(*answers, strict=True))
+        return prediction, doubt, measured
+
+    every = set(range(FOLDS))
+    turns = [0] if len(y) >= MANY_ROWS else sorted(every)
+    prediction, doubt, measured = left_out(every, turns)
+    band, scaled = _band(prediction, doubt, measured, coverage)
+    # The same procedure with each fold set aside in turn: coverage of rows that neither the fit nor the band saw.
+    low, high = np.full((2, len(y)), np.nan)
+    for fold in turns:
+        others = every - {fold}
+        pairs = left_out(others, sorted(others)[: len(turns)])
+        if len(pairs[0]) >= conformal.least_pairs(coverage):
+            tried, by_doubt = _band(*pairs, coverage)
+            tested, tested_doubt, _ = left_out(every, [fold])
+            low[folds == fold], high[folds == fold] = tried.bounds(tested, tested_doubt if by_doubt else 1.0)
+    everything = fit(*sorted(every))
+    return {
+        "fitted": everything,
+        "errors": {
+            "train": _errors(everything.predict(x)[0], y),
+            "test": _errors(prediction, measured),
+            "median_alone": {"mean_abs_error": float(np.abs(stats.relative_errors(np.median(y), measured)).mean())},
+        },
+        "band": band.state(),
+        "band_scaled": scaled,
+        "coverage": _coverage(low, high, y, coverage),
+    }
+
+
+def _coverage(low: np.ndarray, high: np.ndarray, y: np.ndarray, coverage: float) -> dict[str, Any]:
+    """How often intervals held, over the rows that have one."""
+    known = ~np.isnan(low)
+    if not known.any():
+        return {"asked": coverage, "covered": None, "reason": "too few rows to set some aside"}
+    low, high, y = low[known], high[known], y[known]
+    inside = (low <= y) & (y <= high)
+    return {
+        "n": len(y),
+        "asked": coverage,
+        "covered": float(inside.mean()),
+        "median_width": float(np.median((high - low) / np.sqrt(low * high))),
+        "falls_short": conformal.falls_short(int(inside.sum()), len(y), coverage),
+    }
+
+
+def _band(prediction: np.ndarray, doubt: np.ndarray, measured: np.ndarray, coverage: float) -> tuple[conformal.Band, bool]:
+    """The narrower of the bands with and without the regressor's own doubt, and whether it is the one with it."""
+    plain = conformal.calibrate(prediction, measured, coverage)
+    scaled = conformal.calibrate(prediction, measured, coverage, doubt)
+    by_doubt = (scaled.above - scaled.below) * float(np.maximum(doubt, conformal.LEAST_SCALE).mean())
+    return (scaled, True) if by_doubt < plain.above - plain.below else (plain, False)
+
+
+def _errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
+    absolute = np.abs(stats.relative_errors(predicted, measured))
+    return {
+        **asdict(stats.accuracy(predicted, measured)),
+        "median_abs_error": float(np.median(absolute)),
+        "within_10": float((absolute <= 0.10).mean()),
+        "spearman": stats.spearman(predicted, measured),
+    }
+
+
+def _noise_ceiling(x: np.ndarray, y: np.ndarray, deviation: np.ndarray | None, repeats: int) -> dict[str, Any]:
+    """Mean relative error a perfect predictor would have against these rows; null where they do not tell."""
+    found: dict[str, Any] = {"mean_abs_error": None, "reason": "no repeats in the data"}
+    _, kind, counts = np.unique(x, axis=0, return_inverse=True, return_counts=True)
+    kind = kind.ravel()
+    twins = counts[kind] > 1
+    if deviation is not None:
+        # A normal deviate of one standard deviation is off by sqrt(2 / pi) of it on average.
+        error = float(np.mean(np.sqrt(2 / np.pi) * deviation / np.sqrt(repeats) / y))
+        found = {
+            "mean_abs_error": error,
+            "from": "deviation of each row's repeats, drift between rows is not in it",
+            "rows": len(y),
+        }
+    if twins.any():
+        means = np.bincount(kind, y) / counts
+        widened = np.sqrt(counts[kind] / np.maximum(counts[kind] - 1, 1))  # the mean of few lies too close to them
+        error = float(np.mean((np.abs(y / means[kind] - 1) * widened)[twins]))
+        told = {"mean_abs_error": error, "from": "rows with the same features", "rows": int(twins.sum())}
+        found = {**found, "twins": told} if deviation is not None else told
+    return found
+
+
+def _rows(data: pa.Table, where: Mapping[str, str], path: Path) -> pa.Table:
+    for column, value in where.items():
+        keep = np.array([str(each) == value for each in _column(data, column).to_pylist()], bool)
+        if not keep.any():
+            raise UsageError(f"{path} has no row with {column}={value}.")
+        data = data.filter(keep)
+    return data
+
+
+def _target(data: pa.Table, target: str) -> np.ndarray:
+    y = _numbers(data, target)
+    if not (y > 0).all():
+        raise UsageError(f"The target '{target}' must be positive; {int((y <= 0).sum())} rows are not.")
+    return y
+
+
+def _numbers(data: pa.Table, column: str) -> np.ndarray:
+    encoding = _describe(data, column)
+    if encoding.kind != "number":
+        raise UsageError(f"Column '{column}' must hold numbers; it holds {data.schema.field(column).type}.")
+    return _encode(data, encoding)[:, 0]
+
+
+def _suspects(data: pa.Table, features: Sequence[str], target: str, y: np.ndarray) -> list[str]:
+    """Warnings for the card; refuses the target itself and row numbers as features."""
+    warnings = []
+    for column in features:
+        if column == target:
+            raise UsageError(f"'{column}' is the target; it cannot be a feature as well.")
+        if column.lower() in ROW_NUMBERS:
+            raise UsageError(f"'{column}' is a row number, not a feature: tables drift in time and it would tell when.")
+        if _describe(data, column).kind != "number":
+            continue
+        values = _numbers(data, column)
+        if values.any() and np.ptp(values / y) <= 1e-9 * np.abs(values / y).max():
+            raise UsageError(f"Feature '{column}' is the target '{target}' times a constant; leave it out.")
+        if len(values) > 2 and (np.diff(values) == 1).all():
+            warnings.append(f"'{column}' counts the rows of the file: make sure that it is no row number")
+    return warnings
+
+
+def _column(data: pa.Table, column: str) -> Any:
+    if column not in data.column_names:
+        raise UsageError(registry.unknown("column", column, data.column_names))
+    values = data.column(column)
+    if values.null_count:
+        raise UsageError(f"Column '{column}' has {values.null_count} missing values; fill them or leave those rows out.")
+    return values
+
+
+def _describe(data: pa.Table, column: str) -> Encoding:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = _column(data, column)
+    kind = _kind(values.type)
+    if not kind:
+        raise UsageError(f"Column '{column}' is {values.type}; numbers, text and lists of them are features.")
+    if kind == "number":
+        return Encoding(column, kind)
+    longest = pc.max(pc.list_value_length(values)).as_py() or 0 if kind in ("numbers", "texts") else 0
+    positions = longest if longest <= POSITIONS else 0
+    if kind == "numbers":
+        return Encoding(column, kind, positions=positions)
+    entries = values if kind == "text" else pc.list_flatten(values)
+    levels = tuple(sorted(each for each in pc.unique(entries.cast(pa.string())).to_pylist() if each is not None))
+    if len(levels) > LEVELS:
+        raise UsageError(f"Column '{column}' has {len(levels)} different texts; more than {LEVELS} are names, not a feature.")
+    return Encoding(column, kind, levels, positions)
+
+
+def _kind(type_: Any) -> str:
+    """What a column of this Arrow type is to us; empty where it is nothing."""
+    import pyarrow.types as t
+
+    if t.is_dictionary(type_):
+        return _kind(type_.value_type)
+    if t.is_boolean(type_) or t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
+        return "number"
+    if t.is_string(type_) or t.is_large_string(type_):
+        return "text"
+    if t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_):
+        return {"number": "numbers", "text": "texts"}.get(_kind(type_.value_type), "")
+    return ""
+
+
+def _encode(data: pa.Table, encoding: Encoding) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    column = encoding.column
+    values = _column(data, column)
+    if _kind(values.type) != encoding.kind:
+        raise UsageError(f"Column '{column}' is {values.type}; the predictor was fitted to {encoding.kind}.")
+    if encoding.kind == "number":
+        return _finite(values, column)[:, None]
+    if encoding.kind == "text":
+        return _one_hot(values, encoding)
+    lengths = pc.list_value_length(values).to_numpy()
+    entries = pc.list_flatten(values)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    if encoding.positions and len(lengths) and lengths.max() > encoding.positions:
+        raise UsageError(f"Column '{column}' has lists of up to {lengths.max()}; fitted were at most {encoding.positions}.")
+    flat = _finite(entries, column)[:, None] if encoding.kind == "numbers" else _one_hot(entries, encoding)
+    by_place = np.zeros((len(lengths), encoding.positions, flat.shape[1]))
+    if encoding.positions:
+        by_place[row, place] = flat
+    places = by_place.reshape(len(lengths), encoding.positions * flat.shape[1])
+    sums = np.zeros((len(lengths), flat.shape[1]))
+    np.add.at(sums, row, flat)
+    if encoding.kind == "texts":
+        return np.column_stack([lengths, sums, places]).astype(float)
+    low, high = np.full(len(lengths), np.inf), np.full(len(lengths), -np.inf)
+    np.minimum.at(low, row, flat[:, 0])
+    np.maximum.at(high, row, flat[:, 0])
+    some = lengths > 0
+    summary = [lengths, sums[:, 0], sums[:, 0] / np.maximum(lengths, 1), np.where(some, low, 0.0), np.where(some, high, 0.0)]
+    return np.column_stack([*summary, places]).astype(float)
+
+
+def _finite(values: Any, column: str) -> np.ndarray:
+    import pyarrow as pa
+
+    if values.null_count:
+        raise UsageError(f"Column '{column}' has lists with {values.null_count} missing entries.")
+    numbers = np.asarray(values.cast(pa.float64()).to_numpy(), float)
+    if not np.isfinite(numbers).all():
+        raise UsageError(f"Column '{column}' has {int((~np.isfinite(numbers)).sum())} values that are not finite numbers.")
+    return numbers
+
+
+def _one_hot(values: Any, encoding: Encoding) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes = pc.index_in(values.cast(pa.string()), value_set=pa.array(encoding.levels, pa.string()))
+    if codes.null_count:
+        foreign = next(each for each in values.to_pylist() if each not in encoding.levels)
+        raise UsageError(f"Column '{encoding.column}' has the value {foreign!r}; fitted were {', '.join(encoding.levels)}.")
+    return np.asarray(np.eye(len(encoding.levels))[np.asarray(codes.to_numpy(), int)])
+
+
+def _encoding(stored: Mapping[str, Any]) -> Encoding:
+    return Encoding(stored["column"], stored["kind"], tuple(stored["levels"]), stored["positions"])
+
+
+def _shown(path: str | Path, root: str | Path | None = None) -> str:
+    """A path as a card may name it: relative to its root where it has one, never a machine's folder."""
+    path = Path(path)
+    if not path.is_absolute():
+        return path.as_posix() if root is not None else path.name
+    return path.resolve().relative_to(Path(root).resolve()).as_posix() if root is not None else path.name
+
+
+def _command(options: Mapping[str, Any], tables: bool) -> str:
+    """The command line that makes the same predictor again."""
+    words = []
+    for option, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        words += [word for each in values if each is not None for word in (option, str(each))]
+    return f"hwbench fit {shlex.join(words)}" + (' --tables "$HWBENCH_TABLES"' if tables else "")
