@@ -116,3 +116,38 @@ def show(table: Table, json: options.Json = False) -> None:
         "reason": "reason",
     }
     console.table(table, history.as_rows(found), columns)
+
+
+@app.command()
+def recover(
+    source: Annotated[Path, typer.Option("--from", help="Parquet: one row per measured network.")],
+    features: Annotated[str, typer.Option("--features", help="Columns of choices, with commas between them; lists by place.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for lut.parquet and card.json.")],
+    target: Annotated[str, typer.Option("--target", help="Column of latencies, ms.")] = "latency_ms",
+    device: Annotated[str, typer.Option("--device", help="What was measured, for the card.")] = "unknown",
+    shared: Annotated[bool, typer.Option("--shared", help="A level costs the same in every place of a list.")] = False,
+    where: Annotated[list[str] | None, typer.Option("--where", help="COLUMN=VALUE: only such rows; repeatable.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Recover costs per operator from latencies of whole networks, where operators cannot be timed alone."""
+    from hwbench import recovery
+    from hwbench.errors import UsageError
+
+    pairs = [each.partition("=") for each in where or []]
+    bad = next((each for each, pair in zip(where or [], pairs, strict=True) if not pair[1]), None)
+    if bad is not None:
+        raise UsageError(f"--where takes COLUMN=VALUE, got '{bad}'.")
+    columns = [name.strip() for name in features.split(",") if name.strip()]
+    found = recovery.recover(source, columns, target, device, out, shared, {a: b for a, _, b in pairs})
+    if json:
+        console.emit_json({"out": str(out), "costs": [vars(each) for each in found.costs], "card": found.card})
+        return
+    rows = [{k: v for k, v in vars(each).items() if k != "place" or not shared} for each in found.costs]
+    console.table(f"Costs on {device}; every network pays {found.constant_ms:.4g} ms -> {out}", rows)
+    error = found.errors
+    typer.echo(
+        f"left-out networks: mean error {error['mean_abs_error']:.2%}, Spearman {error['spearman']:.4f}"
+        + ("; the sum is exact" if found.exact else "")
+    )
+    for names in found.confounded:
+        typer.echo(f"cannot be told apart: {', '.join(names)}")
