@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 QUICKSTART := .quickstart
 
-.PHONY: quickstart test check bench study trust clean
+.PHONY: quickstart test check bench study accuracy trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
@@ -22,10 +22,16 @@ check: $(VENV)/dev.done
 	$(BIN)/lint-imports
 
 bench: $(VENV)/dev.done  ## speeds as ratios against peers, measured in one run; keeps .benchmarks/*.json
+	$(PIP) scikit-learn
 	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-autosave -s
 
 study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured anew on this machine (about an hour)
 	$(BIN)/python -m benchmarks.study
+
+accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four spaces, models of transformers (about 75 minutes)
+	$(PIP) transformers
+	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.active --workspace .accuracy --space nasvit --networks 16 --out .accuracy/active
 
 trust: $(VENV)/dev.done  ## how far measurements can be trusted here: repeats, load, comparisons, peers (about 35 minutes)
 	$(PIP) pyperf
@@ -44,4 +50,4 @@ $(VENV)/dev.done: $(VENV)/core.done
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .study .trust .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(QUICKSTART) .study .accuracy .trust .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis

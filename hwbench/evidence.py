@@ -316,7 +316,7 @@ def _coefficients(e: Evidence) -> Block:
     caption = (
         f"Predictor {e.card['predictor']}: latency = constant + sum of coefficient x term, each term summed over the network's "
         "ops; rows_ms is the table's min. Further terms stay only if they lower the leave-one-out error (a dash: not taken). "
-        "The margin is the 95th percentile of the error on held-out networks."
+        "The margin is the upper end of the 90 % interval: 95 of 100 networks stay below."
     )
     return Block("table", caption, ("term", *(f"for {name}" for name in parts)), rows)
 

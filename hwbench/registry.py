@@ -19,7 +19,7 @@ from typing import Any
 
 from hwbench.errors import UnknownName, UsageError
 
-KINDS = ("op", "space", "runtime", "predictor", "proxy", "objective", "strategy")
+KINDS = ("op", "space", "runtime", "regressor", "predictor", "proxy", "objective", "strategy")
 
 
 def names(kind: str) -> list[str]:

@@ -98,6 +98,7 @@ def fit_table(
     repeats: int = 1,
     rising: Sequence[str] = (),
     tables: str | Path | None = None,
+    beside: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
     """Fits a predictor to a table and stores it with its card; returns the card.
 
@@ -116,12 +117,16 @@ def fit_table(
         repeats: Runs the target is the mean of, if `noise` is the deviation of a single run.
         rising: Number columns the target can only rise with.
         tables: Folder `source` is relative to.
+        beside: Further tables whose columns are joined to the rows, on the columns both have.
 
     Raises:
         UsageError: the table cannot answer this, with the column that is to blame.
     """
     path = Path(tables) / source if tables else Path(source)
     data = _rows(schema.read_table(path), where or {}, path)
+    others = [Path(tables) / each if tables else Path(each) for each in beside]
+    for other in others:
+        data = _joined(data, schema.read_table(other), other)
     features = list(dict.fromkeys(features))
     if not features:
         raise UsageError("Give at least one feature column with --features.")
@@ -148,6 +153,7 @@ def fit_table(
     named = _shown(source, tables)
     options = {
         "--from": named,
+        "--with": [_shown(each, tables) for each in beside],
         "--features": ",".join(features),
         "--target": target,
         "--where": [f"{column}={value}" for column, value in (where or {}).items()],
@@ -164,7 +170,13 @@ def fit_table(
     facts = {
         "kind": "table",
         "device": device,
-        "data": {**cards.data_of(path, len(y)), "file": named, "where": dict(where or {}), "limit": limit},
+        "data": {
+            **cards.data_of(path, len(y)),
+            "file": named,
+            "where": dict(where or {}),
+            "limit": limit,
+            "with": [{**cards.data_of(at, 0), "file": _shown(each, tables)} for each, at in zip(beside, others, strict=True)],
+        },
         "target": target,
         "features": features,
         "encodings": [asdict(each) for each in encodings],
@@ -343,6 +355,28 @@ def _rows(data: pa.Table, where: Mapping[str, str], path: Path) -> pa.Table:
         if not keep.any():
             raise UsageError(f"{path} has no row with {column}={value}.")
         data = data.filter(keep)
+    return data
+
+
+def _joined(data: pa.Table, other: pa.Table, path: Path) -> pa.Table:
+    """The rows with the other table's columns: each row must find exactly one partner."""
+    shared = [name for name in other.column_names if name in data.column_names]
+    if not shared:
+        raise UsageError(f"{path} shares no column with the table, so its rows cannot be found.")
+    partners: dict[tuple[Any, ...], int] = {}
+    for at, key in enumerate(zip(*(other.column(name).to_pylist() for name in shared), strict=True)):
+        if partners.setdefault(key, at) != at:
+            raise UsageError(f"{path} has several rows with {dict(zip(shared, key, strict=True))}; they cannot be told apart.")
+    wanted = list(zip(*(data.column(name).to_pylist() for name in shared), strict=True))
+    lost = [key for key in wanted if key not in partners]
+    if lost:
+        raise UsageError(
+            f"{path} has no row with {dict(zip(shared, lost[0], strict=True))}, and {len(lost) - 1} more are missing."
+        )
+    found = other.take([partners[key] for key in wanted])
+    for name in other.column_names:
+        if name not in shared:
+            data = data.append_column(name, found.column(name))
     return data
 
 

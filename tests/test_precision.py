@@ -21,8 +21,11 @@ from hwbench.op import base as ops
 from hwbench.runtime import onnxruntime as runtime
 from hwbench.space import base as spaces
 
-TOLERANCE = 0.05
-"""Relative L2 distance of int8 from fp32 allowed to one block of random weights; 0.3 to 2.4 % were seen."""
+TOLERANCE = 0.05 if "vnni" in Path("/proc/cpuinfo").read_text() else 0.1
+"""Relative L2 distance of int8 from fp32 allowed to one block of random weights; 0.3 to 2.4 % were seen.
+
+CPUs without VNNI add pairs of products in 16 bits, which saturate: 6.8 % were seen.
+"""
 NETWORK_TOLERANCE = 0.25
 """The same over a dozen layers, whose residual sums are int8, too."""
 LINEAR = OpSpec.of("linear", tokens=5, **{"in": 16}, out=8)

@@ -292,3 +292,24 @@ def test_encoding_keeps_what_columns_say(rows):
     # The stored form of an encoding gives the same features; each row alone too.
     again = [tabular.Encoding(e.column, e.kind, tuple(json.loads(json.dumps(e.levels))), e.positions) for e in encodings]
     assert np.array_equal(np.vstack([tabular.encode(data.slice(i, 1), again) for i in range(len(rows))]), x)
+
+
+def test_columns_of_another_table_are_joined(tmp_path):
+    rng = np.random.default_rng(0)
+    width = rng.integers(8, 64, 40)
+    archs = pa.table({"arch": list(range(40)), "width": width})
+    pq.write_table(archs, tmp_path / "archs.parquet")
+    order = rng.permutation(40)
+    times = pa.table({"arch": order, "latency_ms": 1.0 + width[order] * 0.1})
+    pq.write_table(times, tmp_path / "times.parquet")
+    card = tabular.fit_table(
+        tmp_path / "times.parquet", ["width"], out=tmp_path / "p", regressor="additive", beside=[tmp_path / "archs.parquet"]
+    )
+    assert card["errors"]["test"]["mean_abs_error"] < 0.01
+    assert "--with archs.parquet" in card["rebuild"]
+    pq.write_table(archs.slice(0, 39), tmp_path / "archs.parquet")
+    with pytest.raises(UsageError, match="has no row with"):
+        tabular.fit_table(tmp_path / "times.parquet", ["width"], out=tmp_path / "p", beside=[tmp_path / "archs.parquet"])
+    pq.write_table(archs.append_column("latency_ms", pa.array([1.0] * 40)).drop(["arch"]), tmp_path / "archs.parquet")
+    with pytest.raises(UsageError, match="several rows|no row with"):
+        tabular.fit_table(tmp_path / "times.parquet", ["width"], out=tmp_path / "p", beside=[tmp_path / "archs.parquet"])

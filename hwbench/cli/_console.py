@@ -58,6 +58,15 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, s
     console.print(shown)
 
 
+def short(key: str) -> str:
+    """A kernel as a person reads it: type and shapes, without attributes and version."""
+    from hwbench.network import OpSpec
+
+    spec = OpSpec.parse(key)
+    parts = [part for part in str(spec["inputs"]).split("_") if part[0] not in "vco"]
+    return f"{str(spec['type']).removeprefix('com.microsoft.')} {' '.join(parts)} -> {str(spec['outputs']).split('_')[0]}"
+
+
 def _cell(value: Any) -> str:
     if value is None or value != value:
         return "-"

@@ -23,6 +23,14 @@ Json = Annotated[bool, typer.Option("--json", help="Last line of stdout is one J
 Statistic = Annotated[str, typer.Option("--statistic", help="min (what the machine can do) or p50 (what a user feels).")]
 Precision = Annotated[float, typer.Option("--precision", help="Agreement asked of three processes' minima, relative.")]
 MaxProcesses = Annotated[int, typer.Option("--max-processes", help="Cap on fresh worker processes per row.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="name=1,197,192 fixes an input the file leaves open; repeat for several."),
+]
+Tables = Annotated[
+    Path | None,
+    typer.Option("--tables", envvar="HWBENCH_TABLES", help="Folder of public tables; a file that is not here is looked for there."),
+]
 
 HERE = Path()
 
@@ -32,3 +40,32 @@ def setting(dtype: str, batch: int, threads: int) -> Setting:
     from hwbench.network import Setting
 
     return Setting(dtype=dtype, batch=batch, threads=threads)
+
+
+def shapes(given: list[str] | None) -> dict[str, list[int]]:
+    """Input -> shape, as --shape gives them."""
+    from hwbench.errors import UsageError
+
+    found = {}
+    for text in given or []:
+        name, equals, sides = text.rpartition("=")
+        try:
+            found[name] = [int(side) for side in sides.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(f"--shape '{text}' is not understood; write name=1,197,192.")
+    return found
+
+
+def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """Name -> value, from name=value."""
+    from hwbench.errors import UsageError
+
+    found = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} '{text}' is not understood; write name=value.")
+        found[name] = value
+    return found

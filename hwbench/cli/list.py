@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +11,7 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 PLURALS = {
-    "ops": "op", "spaces": "space", "runtimes": "runtime", "predictors": "predictor",
+    "ops": "op", "spaces": "space", "runtimes": "runtime", "regressors": "regressor", "predictors": "predictor",
     "proxies": "proxy", "objectives": "objective", "strategies": "strategy",
 }  # fmt: skip
 
@@ -43,18 +44,68 @@ def run(
 
 
 def _fitted(workspace: object) -> list[dict[str, str]]:
-    from hwbench.workspace import Workspace, read_json
+    """One row per stored predictor, of whatever kind; what a card does not state is a dash."""
+    from hwbench.errors import HwbenchError
+    from hwbench.estimator import read_card
+    from hwbench.workspace import Workspace
 
     found = []
     for path in Workspace.at(str(workspace)).each("predictors", pattern="*/*/card.json"):
-        card = read_json(path, "predictor card")
-        error = card["statistics"]["min"]["holdout"]
-        about = f"fitted {card['predictor']} for {', '.join(card['spaces'])}"
+        row = {"name": f"{path.parent.parent.name}/{path.parent.name}"}
+        try:
+            card = read_card(path)
+        except HwbenchError as error:  # one bad card must not hide the others
+            found.append({**row, "about": f"unreadable: {error}"})
+            continue
+        spaces = f" for {', '.join(card['spaces'])}" if card.get("spaces") else ""
         found.append(
             {
-                "name": f"{card['device']}/{path.parent.name}",
-                "about": about,
-                "held-out error": f"{error['mean_abs_error']:.2%} mean, {error['max_abs_error']:.2%} worst of {error['n']}",
+                **row,
+                "about": f"fitted {card.get('predictor') or card.get('regressor') or 'predictor'}{spaces}",
+                "kind": str(card.get("kind", "-")),
+                "error": _stated(card.get("errors"), "mean_abs_error"),
+                "coverage": _stated(card.get("coverage"), "covered"),
+                "ceiling": _stated(card.get("noise_ceiling"), "mean_abs_error"),
+                "data": _data(card.get("data")),
             }
         )
     return found
+
+
+def _stated(stated: Any, name: str) -> str:
+    """A card's number on data not seen; the range of its numbers and what they are of, where it states many; or a dash."""
+    if (one := _number(stated, name)) is not None:
+        return f"{one:.2%}"
+    parts = stated.items() if isinstance(stated, dict) else ()
+    for split, part in parts:
+        if isinstance(part, dict) and (many := list(_numbers(part))):
+            return f"{min(many):.2%} to {max(many):.2%} ({split})"
+    return "-"
+
+
+def _number(stated: Any, name: str) -> float | None:
+    """Stated as such, under its name, or under `test`, `all` or `min` first."""
+    if isinstance(stated, int | float):
+        return float(stated)
+    if isinstance(stated, dict):
+        for key in (name, "test", "all", "min"):
+            if (found := _number(stated.get(key), name)) is not None:
+                return found
+    return None
+
+
+def _numbers(stated: dict[str, Any]) -> Iterator[float]:
+    for value in stated.values():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, int | float):
+            yield float(value)
+
+
+def _data(stated: Any) -> str:
+    if isinstance(stated, list):
+        return ", ".join(map(_data, stated))
+    if not isinstance(stated, dict):
+        return "-" if stated is None else str(stated)
+    rows = stated.get("rows")
+    return f"{stated.get('file', '-')}{f', {rows} rows' if rows is not None else ''}"

@@ -21,10 +21,7 @@ def run(
     scenario: Annotated[
         str, typer.Option("--scenario", help="back-to-back, paced-20ms (idle gap before every run) or cold (caches emptied).")
     ] = "back-to-back",
-    shape: Annotated[
-        list[str] | None,
-        typer.Option("--shape", help="name=1,197,192 fixes an input the file leaves open; repeat for several."),
-    ] = None,
+    shape: options.Shapes = None,
     workspace: options.Workspace = options.HERE,
     precision: options.Precision = 0.01,
     max_processes: Annotated[int | None, typer.Option("--max-processes", help="Cap on fresh worker processes.")] = None,
@@ -52,7 +49,7 @@ def run(
     )
     with console.progress("measuring") as tick:
         done = hwbench.measure(
-            models, device, runtime, threads, batch, dtype, scenario, _shapes(shape or []), workspace, policy, tick
+            models, device, runtime, threads, batch, dtype, scenario, options.shapes(shape), workspace, policy, tick
         )
     if json:
         console.emit_json(done if len(done) > 1 else done[0])
@@ -94,18 +91,3 @@ def _known(text: str, *numbers: float) -> str:
 
 def _cell(document: dict[str, Any], name: str) -> str:
     return LINES[name](document)
-
-
-def _shapes(given: list[str]) -> dict[str, list[int]]:
-    from hwbench.errors import UsageError
-
-    shapes = {}
-    for text in given:
-        name, equals, sides = text.rpartition("=")
-        try:
-            shapes[name] = [int(side) for side in sides.split(",")]
-        except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise UsageError(f"--shape '{text}' is not understood; write name=1,197,192.")
-    return shapes

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
+if TYPE_CHECKING:
+    from hwbench.active import ActiveResult
+    from hwbench.network import OpSpec, Setting
+    from hwbench.profiler import ProfileResult
+
 SHOWN = 8
 """Doubtful rows listed before the rest is only counted."""
 
 
 def run(
-    space: options.Spaces,
+    space: Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")] = None,
+    kernels: Annotated[
+        int | None,
+        typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1400 are a good table)."),
+    ] = None,
+    model: Annotated[
+        list[Path] | None, typer.Option("--model", help="The kernels of this ONNX model; repeat for several.")
+    ] = None,
+    shape: options.Shapes = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
@@ -31,14 +45,19 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="Measure anew; older rows stay in the journal (hwbench lut history).")
     ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="Most useful rows first, until the networks' error is below, e.g. 'p95 error < 3 %'."),
+    ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Measure every op a space can need into a lookup table; interrupted, it goes on where it was."""
+    """Measure every op a space, or any ONNX model, can need into a lookup table; interrupted, it goes on where it was."""
     import dataclasses
 
     import hwbench
     from hwbench.engine.policy import Policy
+    from hwbench.errors import UsageError
 
     policy = Policy(
         precision=precision,
@@ -48,15 +67,76 @@ def run(
         seed=seed,
     )
     setting = options.setting(dtype, batch, threads)
+    if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
+        raise UsageError("Give one of --space SPACE, --kernels 1400 and --model MODEL.onnx: what is to be measured.")
+    if until is not None:
+        from hwbench.active import profile_until
+
+        if not space:
+            raise UsageError("--until judges networks of a space; give --space.")
+        if again:
+            raise UsageError("--until measures what is missing, --again measures all anew; give one of them.")
+        with console.progress("profiling") as tick:
+            active = profile_until(until, space, device, runtime, setting, workspace, level, policy, tick)
+        _say_active(active, json)
+        return
     with console.progress("profiling") as tick:
-        done = hwbench.profile(space, device, runtime, setting, workspace, level, policy, tick, again)
+        if space:
+            done = hwbench.profile(space, device, runtime, setting, workspace, level, policy, tick, again)
+        else:
+            from hwbench.profiler import profile_specs
+
+            specs = _kernels(kernels, model or [], runtime, setting, options.shapes(shape))
+            done = profile_specs(specs, device, runtime, setting, workspace, policy, tick, again)
     if json:
         console.emit_json(dataclasses.asdict(done))
         return
     typer.echo(
-        f"{done.path}: {done.rows} rows for {', '.join(space)}; {done.measured_rows} measured now "
+        f"{done.path}: {done.rows} rows for {_what(space, kernels, model)}; {done.measured_rows} measured now "
         f"({done.measured_rounds} bursts, {done.seconds:.1f} s), {len(done.doubtful)} doubtful, {len(done.failed)} failed."
     )
+    _say_doubts(done)
+
+
+def _what(space: list[str] | None, kernels: int | None, model: list[Path] | None) -> str:
+    return ", ".join(space or []) or ", ".join(path.name for path in model or []) or f"{kernels} kernels asked for"
+
+
+def _kernels(n: int | None, models: list[Path], runtime: str, setting: Setting, shapes: dict[str, list[int]]) -> list[OpSpec]:
+    """What is to be measured: a part of the catalogue, or all kernels of some models."""
+    from hwbench import anatomy, catalogue
+    from hwbench.errors import DataError, UsageError
+
+    if n is not None:
+        if n < catalogue.LEAST:
+            raise UsageError(f"--kernels {n} is too few; every kind of kernel needs some: at least {catalogue.LEAST}.")
+        return catalogue.catalogue(n)
+    found: dict[str, OpSpec] = {}
+    for path in models:
+        parts = anatomy.dissect(path, runtime, setting, shapes)
+        if parts.unknown:
+            node, why = next(iter(parts.unknown.items()))
+            raise DataError(f"{path}: {len(parts.unknown)} nodes are no plain kernels; first '{node}': {why}.")
+        found.update({spec.key: spec for _, spec in parts.layers})
+    return [found[key] for key in sorted(found)]
+
+
+def _say_active(done: ActiveResult, json: bool) -> None:
+    import dataclasses
+
+    if json:
+        console.emit_json(dataclasses.asdict(done))
+        return
+    last = done.steps[-1].expected
+    typer.echo(
+        f"{done.path}: {done.usable_rows} of {done.rows} rows measured ({done.measured_rows} now, {done.seconds:.1f} s); error "
+        f"of network sums estimated at {last['mean']:.2%} mean, {last['p95']:.2%} p95: "
+        f"{done.goal} {'reached' if done.reached else 'NOT reached, no row is left'}."
+    )
+    _say_doubts(done)
+
+
+def _say_doubts(done: ProfileResult | ActiveResult) -> None:
     for key, why in done.failed.items():
         typer.echo(f"  failed: {key}: {why}")
     for key, why in list(done.doubtful.items())[:SHOWN]:

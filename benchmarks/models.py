@@ -1,0 +1,128 @@
+"""Models nobody here wrote: configurations of `transformers` with random weights, exported by torch.
+
+    python -m benchmarks.models export FOLDER        writes them as ONNX files
+
+The predictor was fitted and frozen before LATER were chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TOKENS, IMAGE, PAST = 128, 224, 127
+
+
+def _first(model: Any, *inputs: Any) -> Any:
+    return model(*inputs, return_dict=False)[0]
+
+
+def _vision(name: str, **options: Any) -> tuple[Any, tuple[Any, ...]]:
+    import torch
+    import transformers
+
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**options))
+    return _wrapped(model, _first), (torch.randn(1, 3, IMAGE, IMAGE),)
+
+
+def _text(name: str, **options: Any) -> tuple[Any, tuple[Any, ...]]:
+    import torch
+    import transformers
+
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**options))
+    return _wrapped(model, _first), (torch.randint(0, 1000, (1, TOKENS)),)
+
+
+def _wrapped(model: Any, call: Callable[..., Any]) -> Any:
+    import torch
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *inputs: Any) -> Any:
+            return call(self.model, *inputs)
+
+    return Wrapped().eval()
+
+
+def _gpt2_step() -> tuple[Any, tuple[Any, ...]]:
+    import torch
+    import transformers
+    from transformers.cache_utils import DynamicCache
+
+    config = transformers.GPT2Config()
+    heads, size = config.n_head, config.n_embd // config.n_head
+
+    def step(model: Any, token: Any, keys: Any, values: Any) -> Any:
+        cache = DynamicCache()
+        for layer in range(config.n_layer):
+            cache.update(keys[layer], values[layer], layer)
+        return model(input_ids=token, past_key_values=cache, use_cache=True).last_hidden_state
+
+    past = torch.randn(config.n_layer, 1, heads, PAST, size)
+    return _wrapped(transformers.GPT2Model(config), step), (torch.randint(0, 1000, (1, 1)), past, past.clone())
+
+
+def _t5_encoder() -> tuple[Any, tuple[Any, ...]]:
+    import torch
+    import transformers
+
+    return _wrapped(transformers.T5EncoderModel(transformers.T5Config()), _first), (torch.randint(0, 1000, (1, TOKENS)),)
+
+
+def _swin_options() -> dict[str, Any]:
+    return {"image_size": IMAGE}
+
+
+MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
+    "bert-base": lambda: _text("Bert"),
+    "distilbert": lambda: _text("DistilBert"),
+    "vit-base": lambda: _vision("ViT"),
+    "deit-small": lambda: _vision("DeiT", hidden_size=384, num_attention_heads=6, intermediate_size=1536),
+    "swin-tiny": lambda: _vision("Swin", **_swin_options()),
+    "mobilevit-small": lambda: _vision("MobileViT"),
+    "mobilenet-v2": lambda: _vision("MobileNetV2"),
+    "resnet-50": lambda: _vision("ResNet"),
+    "convnext-tiny": lambda: _vision("ConvNext"),
+    "gpt2-prefill": lambda: _text("GPT2", use_cache=False),
+    "gpt2-step": _gpt2_step,
+    "t5-small-encoder": _t5_encoder,
+}
+"""The issue's twelve."""
+LATER: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {}
+"""Chosen after the predictor was frozen."""
+
+
+def export(folder: Path, names: list[str]) -> None:
+    """Writes the models that the folder lacks, each in a process of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if not (folder / f"{name}.onnx").exists():
+            subprocess.run([sys.executable, "-m", "benchmarks.models", "one", str(folder), name], check=True)
+
+
+def _export_one(folder: Path, name: str) -> None:
+    warnings.filterwarnings("ignore")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+
+    torch.manual_seed(0)
+    module, inputs = {**MODELS, **LATER}[name]()
+    target = folder / f"{name}.onnx"
+    with torch.no_grad():
+        torch.onnx.export(module, inputs, str(target.with_suffix(".part")), dynamo=True, external_data=False, verbose=False)
+    target.with_suffix(".part").replace(target)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "one":
+        _export_one(Path(sys.argv[2]), sys.argv[3])
+    else:
+        export(Path(sys.argv[2]), sys.argv[3:] or [*MODELS, *LATER])

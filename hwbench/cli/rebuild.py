@@ -1,0 +1,29 @@
+"""hwbench rebuild."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+
+def run(
+    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of predictors; all there are by default.")] = None,
+    tables: options.Tables = None,
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Build predictors again by the command their cards state, elsewhere, and compare errors and coverage."""
+    import hwbench
+
+    rows = hwbench.rebuild(folders or [], tables, workspace)
+    if json:
+        console.emit_json(rows)
+    else:
+        console.table("Rebuilt from their cards", [{k: row[k] for k in ("name", "same", "why")} for row in rows])
+    if any(row["same"] is False for row in rows):
+        raise typer.Exit(1)
