@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import conformal, gpu, schema
+from hwbench import conformal, datasheet, gpu, schema
 from hwbench.workspace import atomic_write, write_json
 
 DRAWS, PER_CELL = 10, 1000
@@ -37,7 +37,7 @@ UTILISATION = {
 HOW = ("roofline", "utilisation_trees", "zero_shot", "measured_30")
 
 
-def utilisation_features(rows: gpu.Rows, known: Mapping[str, gpu.Gpu], precision: str) -> np.ndarray:
+def utilisation_features(rows: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str) -> np.ndarray:
     """Sizes, work, its ratio to the machine, and the data sheet itself."""
     sheets = {
         name: [g.peaks[precision], g.bandwidth_gb_s, g.sms, g.cores_per_sm, g.clock_mhz, g.l2_bytes, g.memory_bytes, g.tdp_w]
@@ -46,12 +46,14 @@ def utilisation_features(rows: gpu.Rows, known: Mapping[str, gpu.Gpu], precision
     sheet = np.log2(np.array([sheets[str(name)] for name in rows.gpu]))
     sizes = np.log2(np.column_stack([np.nan_to_num(rows.ops.sizes[dim], nan=1.0) for dim in "BMNKH"]))
     flops, moved = np.log2(rows.ops.flops), np.log2(rows.ops.bytes(precision))
-    op = np.array([list(gpu.KIND_OF).index(name) for name in rows.ops.op], float)
+    op = np.array([list(datasheet.KIND_OF).index(name) for name in rows.ops.op], float)
     ratios = [flops, moved, flops - moved, flops - sheet[:, 0], moved - sheet[:, 1], flops - sheet[:, 2], moved - sheet[:, 2]]
     return np.column_stack([sizes, *ratios, op, sheet])
 
 
-def utilisation_trees(seen: gpu.Rows, asked: gpu.Rows, known: Mapping[str, gpu.Gpu], precision: str) -> np.ndarray:
+def utilisation_trees(
+    seen: datasheet.Rows, asked: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str
+) -> np.ndarray:
     import lightgbm
 
     reached = np.log(rooflines(seen, known, precision) / seen.ms)
@@ -59,11 +61,11 @@ def utilisation_trees(seen: gpu.Rows, asked: gpu.Rows, known: Mapping[str, gpu.G
     return rooflines(asked, known, precision) / np.exp(trees.predict(utilisation_features(asked, known, precision)))
 
 
-def rooflines(rows: gpu.Rows, known: Mapping[str, gpu.Gpu], precision: str) -> np.ndarray:
+def rooflines(rows: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str) -> np.ndarray:
     ms = np.zeros(len(rows))
     for name in set(map(str, rows.gpu)):
         at = np.flatnonzero(rows.gpu == name)
-        ms[at] = gpu.roofline(known[name], rows.ops.take(at), precision)
+        ms[at] = datasheet.roofline(known[name], rows.ops.take(at), precision)
     return ms
 
 
@@ -76,12 +78,14 @@ def mean_of(parts: list[dict[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([part[key] for part in parts])) for key in parts[0]}
 
 
-def judge(seen: gpu.Rows, asked: gpu.Rows, known: Mapping[str, gpu.Gpu], precision: str = "fp32") -> list[dict[str, Any]]:
+def judge(
+    seen: datasheet.Rows, asked: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str = "fp32"
+) -> list[dict[str, Any]]:
     """Fits everything on `seen`; errors on `asked` by GPU, campaign and kind."""
     start = time.perf_counter()
     model = gpu.fit_gpu(seen, known, precision)
     fit_s = time.perf_counter() - start
-    sound = seen.take(np.flatnonzero(~np.isin(seen.cells, list(gpu.throttled(seen)))))  # what our own fit uses
+    sound = seen.take(np.flatnonzero(~np.isin(seen.cells, list(datasheet.throttled(seen)))))  # what our own fit uses
     by_trees = utilisation_trees(sound.take(sound.sample(gpu.TREE_ROWS)), asked, known, precision)
     by_roofline = rooflines(asked, known, precision)
     found = []
@@ -124,7 +128,7 @@ def judge(seen: gpu.Rows, asked: gpu.Rows, known: Mapping[str, gpu.Gpu], precisi
     return found
 
 
-def read_aiconfigurator(tables: Path, known: Mapping[str, gpu.Gpu]) -> gpu.Rows:
+def read_aiconfigurator(tables: Path, known: Mapping[str, datasheet.Gpu]) -> datasheet.Rows:
     """bf16 matrix products of one framework on NVIDIA GPUs."""
     frame = schema.read_table(tables / "aiconfigurator" / "gemm.parquet").to_pandas()
     named = {alias: name for name, g in known.items() for alias in g.table_names}
@@ -132,14 +136,14 @@ def read_aiconfigurator(tables: Path, known: Mapping[str, gpu.Gpu]) -> gpu.Rows:
     chosen = frame["system"].notna() & (frame["gemm_dtype"] == "bfloat16") & (frame["framework"] == "VLLM")
     frame = frame[chosen].groupby(["system", "m", "n", "k"], as_index=False)["latency_ms"].median()
     sizes = {"B": np.ones(len(frame)), "M": frame["m"], "N": frame["n"], "K": frame["k"]}
-    ops = gpu.Ops.of({"op": ["linear"] * len(frame), **{dim: np.asarray(v, float) for dim, v in sizes.items()}})
+    ops = datasheet.Ops.of({"op": ["linear"] * len(frame), **{dim: np.asarray(v, float) for dim, v in sizes.items()}})
     campaign = np.array(["vllm"] * len(frame))
-    return gpu.Rows(ops, frame["system"].to_numpy(str), frame["latency_ms"].to_numpy(float), campaign)
+    return datasheet.Rows(ops, frame["system"].to_numpy(str), frame["latency_ms"].to_numpy(float), campaign)
 
 
 def study(tables: Path) -> dict[str, Any]:
-    known = gpu.gpus(Path(__file__).parent.parent)
-    rows, facts, noise = gpu.read_neusight(tables, known)
+    known = datasheet.gpus(Path(__file__).parent.parent)
+    rows, facts, noise = datasheet.read_neusight(tables, known)
     asked = rows.take(rows.sample(PER_CELL, seed=9))
     names = sorted(set(map(str, rows.gpu)))
     found: dict[str, list[dict[str, Any]]] = {"chip_out": [], "twin_kept": [], "strict": [], "aiconfigurator_bf16": []}
@@ -159,7 +163,7 @@ def study(tables: Path) -> dict[str, Any]:
         only = other.take(np.flatnonzero(other.gpu == name))
         only = only.take(only.sample(PER_CELL, seed=9))
         found["aiconfigurator_bf16"] += judge(other.take(np.flatnonzero(other.gpu != name)), only, known, "fp16")
-    return {"data": facts, "noise_ceiling": noise, "throttled": gpu.throttled(rows), "draws": DRAWS, **found}
+    return {"data": facts, "noise_ceiling": noise, "throttled": datasheet.throttled(rows), "draws": DRAWS, **found}
 
 
 def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,10 +7,11 @@ hwbench fit --kernels --space bert --space nasvit    a model of their latencies,
 hwbench predict MODEL.onnx                       total, interval, coverage, layer by layer
 
 A kernel with a row in the table costs what was measured; others are priced by an `OpModel` of all rows. Alone, a kernel
-finds its weights in the cache; in a network they come from memory. So whole networks (of the search spaces, measured
-anyway) calibrate the sum:
+finds everything in the cache; in a network weights come from memory (where they are more than the last cache holds: no
+kernel is faster than its weights can be read, a speed that single-row products with huge weights tell) and activations
+from wherever the last kernel left them. Whole networks (of the search spaces, measured anyway) calibrate the sum:
 
-    latency = scale x kernels + per node + per byte of weights read once (one token) + per byte of other weights
+    latency = scale x kernels + reading of weights, where that takes longer + per megabyte of activations + per node
 
 Intervals rest on networks of families the calibration did not see (each space left out in turn), because a model someone
 else wrote is of no known family either.
@@ -45,13 +46,15 @@ from hwbench.space import base as spaces
 from hwbench.workspace import Workspace
 
 KIND = "onnx"
-TERMS = ("rows_ms", "nodes", "streamed_mb", "weights_mb")
-THIN = 4
-"""Products with so few rows read every weight once: memory, not arithmetic, decides."""
+TERMS = ("rows_ms", "activations_mb", "nodes")
 BELIEF = 0.03
 """How firmly, before any network is seen, kernels are believed to add up as measured (relative weight of one network)."""
-USUAL = (1.0, 2e-4, 0.02, 0.02)
-"""What each term may plausibly weigh: a ratio, ms per node, ms per megabyte: the yardstick of that belief."""
+USUAL = (1.0, 0.05, 2e-4)
+"""What each term may plausibly weigh: a ratio, ms per megabyte, ms per node: the yardstick of that belief."""
+STREAMED_BYTES = 60_000_000
+"""Single-row products with more weights than this tell how fast memory is read: few last caches hold them."""
+THIN = 4
+"""Rows up to which a product does less arithmetic than reading."""
 MOST_EACH = 16
 """Networks of each set and space that are used: more take time to take apart and tell nothing new of five weights."""
 REACH = 1e4
@@ -97,13 +100,41 @@ class Prices:
 
     model: OpModel
     rows_ms: Mapping[str, float]
+    stream_ms_per_mb: float = 0.0
+    """Least time a megabyte of weights takes to come from memory."""
+    cache_bytes: int = 0
+    """What the last cache holds: weights of a model that fit into it stay there."""
 
     def of(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ms, relative doubt, whether measured) of each kernel; NaN where neither table nor model knows it."""
+        """(ms alone, relative doubt, whether measured) of each kernel; NaN where neither table nor model knows it."""
         ms, doubt = self.model.predict(specs)
         measured = np.array([spec.key in self.rows_ms for spec in specs])
         ms = np.where(measured, [self.rows_ms.get(spec.key, np.nan) for spec in specs], ms)
         return ms, np.where(measured, 0.0, doubt), measured
+
+    def in_network(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The same for all kernels of one model, repeats included, and which of them last as long as reading their weights."""
+        distinct = list(dict.fromkeys(specs))
+        at = {spec: i for i, spec in enumerate(distinct)}
+        ms, doubt, measured = (values[[at[spec] for spec in specs]] for values in self.of(distinct))
+        weights = np.array([_weights_mb(spec) for spec in specs])
+        reading_ms = weights * self.stream_ms_per_mb * (weights.sum() * 1e6 > self.cache_bytes)
+        return np.maximum(ms, reading_ms), doubt, measured, reading_ms > ms
+
+
+def _weights_mb(spec: OpSpec) -> float:
+    return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6
+
+
+def stream_ms_per_mb(rows_ms: Mapping[str, float]) -> float:
+    """How long a megabyte takes to come from memory, from single-row products with huge weights; 0 if none was measured."""
+    found = []
+    for key, ms in rows_ms.items():
+        spec = OpSpec.parse(key)
+        megabytes = _weights_mb(spec)
+        if megabytes * 1e6 >= STREAMED_BYTES and ops.describe(spec)[1].get("m", THIN + 1) <= THIN:
+            found.append(ms / megabytes)
+    return float(np.median(found)) if found else 0.0
 
 
 @dataclass(frozen=True)
@@ -111,6 +142,9 @@ class Terms:
     """One network's sums, and the doubt of its kernels' prices."""
 
     values: np.ndarray
+    """One per TERMS."""
+    reading_ms: float
+    """Kernels that last as long as reading their weights: not scaled, memory is as fast in a network as alone."""
     doubt_ms: float
 
 
@@ -120,21 +154,23 @@ def kernel_rows(table: Lut, setting: Setting) -> dict[str, float]:
     return {key: float(ms) for key, ms in found.items() if ms and key.startswith("kernel(")}
 
 
-def node_terms(spec: OpSpec) -> tuple[float, float, float]:
-    """What one node adds beside its kernel's price: (node, megabytes of weights read once, of others)."""
-    numbers = ops.describe(spec)[1]
-    megabytes = ops.op_of(spec).work(spec).parameters_read * 4 / 1e6
-    thin = "macs" in numbers and numbers.get("m", THIN + 1) <= THIN
-    return 1.0, megabytes if thin else 0.0, 0.0 if thin else megabytes
+def node_terms(spec: OpSpec) -> tuple[float, float]:
+    """What one node adds beside its kernel's price: (megabytes of activations, node)."""
+    inputs, outputs = ops.op_of(spec).signature(spec)
+    passed = sum(int(np.prod(t.shape)) * ops.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
+    return passed / 1e6, 1.0
 
 
 def terms_of(found: Anatomy, prices: Prices) -> Terms:
     """A model's sums; NaN where a kernel has no price."""
-    counts = found.workload.counts()
-    specs, n = list(counts), np.array(list(counts.values()), float)
-    ms, doubt, _ = prices.of(specs)
-    others = np.array([node_terms(spec) for spec in specs]).T @ n
-    return Terms(np.array([float(ms @ n), *others]), float(np.sqrt(np.sum((n * ms * doubt) ** 2))))
+    specs = [spec for _, spec in found.layers]
+    ms, doubt, _, reading = prices.in_network(specs)
+    off: dict[OpSpec, float] = {}
+    for spec, part in zip(specs, ms * doubt, strict=True):  # one kernel's price is wrong the same way each time
+        off[spec] = off.get(spec, 0.0) + float(part)
+    others = np.array([node_terms(spec) for spec in specs]).sum(axis=0)
+    doubt_ms = float(np.sqrt(sum(part**2 for part in off.values())))
+    return Terms(np.array([float(ms[~reading].sum()), *others]), float(ms[reading].sum()), doubt_ms)
 
 
 def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray) -> np.ndarray:
@@ -142,8 +178,9 @@ def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray) -> np.ndarray:
     from scipy.optimize import nnls
 
     matrix = np.array([t.values for t in terms]) / measured_ms[:, None]
+    left = 1 - np.array([t.reading_ms for t in terms]) / measured_ms
     belief = BELIEF * len(terms) ** 0.5 * np.diag(1 / np.array(USUAL))
-    wanted = np.concatenate([np.ones(len(terms)), belief @ np.array([1.0, 0, 0, 0])])
+    wanted = np.concatenate([left, belief @ np.eye(len(TERMS))[0]])
     return np.asarray(nnls(np.vstack([matrix, belief]), wanted)[0])
 
 
@@ -186,7 +223,8 @@ def fit_models(
         raise UsageError(f"{table.path} has no kernels at {setting.key}. Run: hwbench profile --kernels 1400")
     model = OpModel(reach=REACH)
     model.fit([OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values())), setting)
-    prices = Prices(model, rows_ms)
+    caches = devices.get(device_name, place.root).caches_bytes
+    prices = Prices(model, rows_ms, stream_ms_per_mb(rows_ms), max(caches.values(), default=0))
     training, heldout = (
         [Architectures(a.space, a.population[:, :MOST_EACH]) for a in drawn]
         for drawn in estimator.calibration_sets(names, networks, holdout, seed)
@@ -215,7 +253,13 @@ def fit_models(
         "coverage": document["min"]["coverage"],
         "noise_ceiling": estimator.noise_ceiling([measured[k] for k in terms], "min"),
         "statistics": document,
-        "kernels": {"rows": len(rows_ms), "error_by_group": model.errors, "state": values},
+        "kernels": {
+            "rows": len(rows_ms),
+            "error_by_group": model.errors,
+            "stream_ms_per_mb": prices.stream_ms_per_mb,
+            "cache_bytes": prices.cache_bytes,
+            "state": values,
+        },
         "environment": dict(table.environment.values),
         "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "rebuild": f"hwbench fit --kernels {' '.join(f'--space {n}' for n in names)} --device {device_name} "
@@ -270,7 +314,7 @@ def _calibrated(
             return np.array([float(measured[k][column]) for k in keys])  # noqa: B023
 
         def guess(weights: np.ndarray, keys: Sequence[str]) -> np.ndarray:
-            return np.asarray(np.array([terms[k].values for k in keys]) @ weights)
+            return np.array([terms[k].values @ weights + terms[k].reading_ms for k in keys])
 
         weights = calibrate([terms[k] for k in fit_keys], truth(fit_keys))
         strange_keys: list[str] = []
@@ -317,9 +361,9 @@ class Appraiser:
         part = self.card["statistics"][statistic]
         weights = np.array([part["weights"][term] for term in TERMS])
         specs = [spec for _, spec in found.layers]
-        ms, doubt, measured = self.prices.of(specs)
+        ms, doubt, measured, reading = self.prices.in_network(specs)
         self._require(found, specs, ms)
-        shares = np.array([[price, *node_terms(spec)] for price, spec in zip(ms, specs, strict=True)]) @ weights
+        shares = np.array([[0.0, *node_terms(spec)] for spec in specs]) @ weights + np.where(reading, ms, weights[0] * ms)
         total = float(shares.sum())
         terms = terms_of(found, self.prices)
         scale = float(np.hypot(terms.doubt_ms / total, part["family_doubt"]))
@@ -373,7 +417,9 @@ def load(
         luts.check_local(Environment(card["environment"]), found)
     model = OpModel()
     model.restore(card["kernels"]["state"], cards.read_arrays(found.parent, card))
-    return Appraiser(found.parent, card, Prices(model, _rows(place, name, runtime, setting, card)))
+    known = card["kernels"]
+    rows_ms = _rows(place, name, runtime, setting, card)
+    return Appraiser(found.parent, card, Prices(model, rows_ms, known["stream_ms_per_mb"], known["cache_bytes"]))
 
 
 def _rows(place: Workspace, device: str, runtime: str, setting: Setting, card: Mapping[str, Any]) -> dict[str, float]:

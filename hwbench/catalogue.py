@@ -81,6 +81,12 @@ def step(rng: Rng) -> OpSpec:
     return spec("MatMul", 13, [f"f{shape(1, 1, k)}", f"w{shape(k, n)}"], [f"f{shape(1, 1, n)}"])
 
 
+def stream(rng: Rng) -> OpSpec:
+    """One token and more weights than a last cache holds: how fast memory is read."""
+    k, n = ((4096, 5120), (5120, 4096), (4096, 6144), (6144, 4096), (8192, 3072), (3072, 8192))[int(rng.integers(6))]
+    return spec("MatMul", 13, [f"f{shape(1, 1, k)}", f"w{shape(k, n)}"], [f"f{shape(1, 1, n)}"])
+
+
 def linear(rng: Rng) -> OpSpec:
     """A product with weights, without bias."""
     m, k, n = pick(rng, TOKENS), pick(rng, WIDTHS), pick(rng, WIDTHS)
@@ -541,6 +547,7 @@ FAMILIES: tuple[tuple[float, Callable[[Rng], OpSpec]], ...] = (
     (4, counting("Not", 1, ["b*"], "b")),
     (4, counting("And", 7, ["b*", "b*"], "b")), (4, counting("CumSum", 14, ["i*", "v1"], "i")),
     (4, counting("Greater", 13, ["i*", "i*"], "b")), (4, counting("Where", 16, ["b*", "i*", "v0"], "i")),
+    (3, stream),
 )  # fmt: skip
 """(weight, how to draw one): products and convolutions, where the time goes, have most."""
 MOST_TRIES = 400
@@ -561,7 +568,7 @@ def catalogue(n: int, seed: int = 0) -> list[OpSpec]:
             if len(mine) >= wanted:
                 break
             one = draw(rng)
-            if _small(one):
+            if draw is stream or _small(one):
                 mine.setdefault(one.key, one)
         found.update(mine)
     return [found[key] for key in sorted(found)]

@@ -64,15 +64,23 @@ def predict(
 
 def _export(module: Any, example: Any, path: Path) -> None:
     """Writes the module as torch exports it for inference; its training mode stays as it was."""
+    import logging
+    import warnings
+
     import torch
 
     was_training = module.training
+    chatter = logging.getLogger("torch.onnx")  # about packages that nobody asked for
+    level = chatter.level
     arguments, keywords = ((), dict(example)) if isinstance(example, Mapping) else (example, None)
     arguments = tuple(arguments) if isinstance(arguments, tuple | list) else (arguments,)
     try:
-        with torch.no_grad():
+        chatter.setLevel(logging.ERROR)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about itself
             torch.onnx.export(module.eval(), arguments, str(path), kwargs=keywords, dynamo=True, verbose=False)
     except Exception as error:
         raise UsageError(f"torch cannot export {type(module).__name__} to ONNX: {str(error).splitlines()[0]}") from error
     finally:
+        chatter.setLevel(level)
         module.train(was_training)

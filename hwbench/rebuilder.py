@@ -1,7 +1,7 @@
 """Builds a stored predictor again by the command its card states, elsewhere, and compares what the two cards say.
 
-    hwbench rebuild predictors/raspberrypi4_arm_cortex_a72/hat-wmt14ende --tables DIR
-    hwbench rebuild                                      every predictor of the workspace and the shipped ones
+hwbench rebuild predictors/raspberrypi4_arm_cortex_a72/hat-wmt14ende --tables DIR
+hwbench rebuild                                      every predictor of the workspace and the shipped ones
 """
 
 from __future__ import annotations

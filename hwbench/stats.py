@@ -19,6 +19,10 @@ BOOTSTRAPS = 2000
 
 WINDOW, ENOUGH = 0.02, 0.6
 """How wide a level is, relative; how full a window must be, against the fullest, to count as one."""
+LONG_NS = 5e6
+"""Readings from this length on cannot be lucky as a whole, since fast spells last under a millisecond: their lowest range is
+the level, however few there are of it. (64 networks of 20 to 400 ms on a busy machine: the error of a calibrated sum on 32
+held-out ones fell from 3.3 to 2.3 %.)"""
 
 
 def level(readings: Sequence[float] | Array) -> float:
@@ -26,12 +30,15 @@ def level(readings: Sequence[float] | Array) -> float:
 
     Shared machines jump between speeds. The rare fast ones (1 % of the time, under a millisecond each) make the
     smallest reading a matter of luck, the slow ones the median; the lowest speed that is met often is met every time.
+    Of long readings (ns) the lowest range counts.
     """
     ordered = np.sort(np.asarray(readings, float))
     ends = np.searchsorted(ordered, ordered * (1 + WINDOW), side="right")
     counts = ends - np.arange(len(ordered))
-    first = int(np.argmax(counts >= ENOUGH * counts.max()))
-    start = first + int(np.argmax(counts[first : ends[first]]))
+    start = 0
+    if ordered[0] < LONG_NS:
+        first = int(np.argmax(counts >= ENOUGH * counts.max()))
+        start = first + int(np.argmax(counts[first : ends[first]]))
     return float(np.median(ordered[start : ends[start]]))
 
 

@@ -25,7 +25,7 @@ from hwbench.op import base as ops
 from hwbench.op_model import OpModel
 from hwbench.profiler import current_environment
 
-WEIGHTS = (1.1, 1e-4, 0.0, 0.02)
+WEIGHTS = (1.1, 0.02, 1e-4)
 
 
 def synthetic_ms(spec: OpSpec) -> float:
@@ -60,7 +60,13 @@ def card_of(model: OpModel) -> dict:
         "noise_ceiling": None,
         "rebuild": "hwbench fit --kernels",
         "statistics": {"min": part, "p50": part},
-        "kernels": {"rows": 0, "error_by_group": {}, "state": model.state()[0]},
+        "kernels": {
+            "rows": 0,
+            "error_by_group": {},
+            "stream_ms_per_mb": 0.0,
+            "cache_bytes": 0,
+            "state": model.state()[0],
+        },
         "environment": dict(current_environment("onnxruntime").values),
     }
 
@@ -95,8 +101,8 @@ def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
     answer = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
     specs = [spec for _, spec in found.layers]
     ms, _ = model.predict(specs)
-    megabytes = 2 * 64 * 128 * 4 / 1e6
-    assert answer.latency_ms == pytest.approx(1.1 * ms.sum() + 1e-4 * len(specs) + 0.02 * megabytes)
+    megabytes = 4 * 16 * ((64 + 128) + (128 + 128) + (128 + 64)) / 1e6
+    assert answer.latency_ms == pytest.approx(1.1 * ms.sum() + 0.02 * megabytes + 1e-4 * len(specs))
     assert sum(layer.latency_ms for layer in answer.layers) == pytest.approx(answer.latency_ms)
     assert answer.low_ms < answer.latency_ms < answer.high_ms
     assert answer.coverage == 0
@@ -140,13 +146,33 @@ def test_prices_follow_the_kernels_between_sizes(model):
     assert (doubt > 0).all()
 
 
+def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
+    found = anatomy.dissect(two_layers(tmp_path / "m.onnx"))
+    slow = Appraiser(tmp_path, card_of(model), Prices(model, {}, stream_ms_per_mb=100.0)).appraise(found)
+    megabytes = 64 * 128 * 4 / 1e6
+    assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled
+    cached = Appraiser(tmp_path, card_of(model), Prices(model, {}, 100.0, cache_bytes=1 << 20)).appraise(found)
+    plain = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
+    assert cached.latency_ms == pytest.approx(plain.latency_ms)
+
+
+def test_the_speed_of_memory_comes_from_products_no_cache_holds():
+    huge = [s for s in catalogue(LEAST) if ops.op_of(s).work(s).parameters_read > 15e6]
+    assert len(huge) >= 3
+    rows = {s.key: ops.op_of(s).work(s).parameters_read * 4 / 1e6 * 0.05 for s in huge}
+    assert appraiser.stream_ms_per_mb(rows) == pytest.approx(0.05)
+    assert appraiser.stream_ms_per_mb({}) == 0
+
+
 def test_calibration_finds_the_weights_and_falls_back_to_plain_sums():
     rng = np.random.default_rng(0)
-    values = rng.uniform(1, 10, (40, 4)) * [10, 50, 10, 20]
-    truth = values @ [1.2, 1e-3, 0.05, 0.03]
-    assert np.allclose(appraiser.calibrate([Terms(v, 0.0) for v in values], truth), [1.2, 1e-3, 0.05, 0.03], rtol=0.2, atol=5e-3)
-    alike = [Terms(np.array([10.0, 0, 0, 0]), 0.0)] * 4
-    assert appraiser.calibrate(alike, np.full(4, 10.0)) == pytest.approx([1, 0, 0, 0], abs=1e-6)
+    values = rng.uniform(1, 10, (40, 3)) * [10, 100, 100]
+    reading = rng.uniform(0, 5, 40)
+    truth = values @ [1.2, 0.04, 1e-3] + reading
+    terms = [Terms(v, r, 0.0) for v, r in zip(values, reading, strict=True)]
+    assert appraiser.calibrate(terms, truth) == pytest.approx([1.2, 0.04, 1e-3], rel=0.1, abs=5e-3)
+    alike = [Terms(np.array([10.0, 0, 0]), 0.0, 0.0)] * 4
+    assert appraiser.calibrate(alike, np.full(4, 10.0)) == pytest.approx([1, 0, 0], abs=1e-6)
 
 
 def test_the_library_and_the_command_line_agree(tmp_path, workspace, capsys, monkeypatch):

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwbench import card, device, gpu
+from hwbench import card, datasheet, device, gpu
 from hwbench.errors import DataError, UnknownName, UsageError
 
 ROOT = Path(gpu.__file__).parent.parent
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))
 
 
-def board(name: str, tflops: float, bandwidth: float, sms: int, tdp: float, memory: str = "hbm") -> gpu.Gpu:
-    return gpu.Gpu(name, {"fp32": tflops}, bandwidth, sms, 64, 1000 + sms, sms << 16, 16 << 30, tdp, memory)
+def board(name: str, tflops: float, bandwidth: float, sms: int, tdp: float, memory: str = "hbm") -> datasheet.Gpu:
+    return datasheet.Gpu(name, {"fp32": tflops}, bandwidth, sms, 64, 1000 + sms, sms << 16, 16 << 30, tdp, memory)
 
 
 KNOWN = {
@@ -31,7 +31,7 @@ KNOWN = {
 }
 
 
-def some_ops(count: int, seed: int) -> gpu.Ops:
+def some_ops(count: int, seed: int) -> datasheet.Ops:
     rng = np.random.default_rng(seed)
     op = rng.choice(["linear", "bmm", "softmax", "ln", "add", "relu"], count)
     size = {dim: np.round(2 ** rng.uniform(5, 11, count)) for dim in "MNK"}
@@ -41,17 +41,17 @@ def some_ops(count: int, seed: int) -> gpu.Ops:
     }
     wide = np.isin(op, ["linear", "bmm"])
     rows["B"] = np.where(wide, rows["B"], rows["B"] * 128)
-    return gpu.Ops.of({"op": op, **size, **rows})
+    return datasheet.Ops.of({"op": op, **size, **rows})
 
 
-def truth(g: gpu.Gpu, ops: gpu.Ops) -> np.ndarray:
+def truth(g: datasheet.Gpu, ops: datasheet.Ops) -> np.ndarray:
     """What a GPU that is exactly the physics takes, with parameters a bit off the prior."""
     ms = np.zeros(len(ops))
-    for family, kinds in gpu.FAMILIES.items():
+    for family, kinds in datasheet.FAMILIES.items():
         at = np.flatnonzero(np.isin(ops.kind, kinds))
-        theta = np.array([middle + 0.3 * width for middle, width in gpu.PRIORS[family].values()])
-        sheet = gpu._sheet(np.array([g.name] * len(at)), {g.name: g}, "fp32")
-        ms[at] = gpu._physics(family, theta, ops.take(at), sheet, "fp32").ms
+        theta = np.array([middle + 0.3 * width for middle, width in datasheet.PRIORS[family].values()])
+        sheet = datasheet.sheet_of(np.array([g.name] * len(at)), {g.name: g}, "fp32")
+        ms[at] = datasheet.physics(family, theta, ops.take(at), sheet, "fp32").ms
     return ms
 
 
@@ -59,17 +59,17 @@ LEVELS = {"small": 1.15, "old": 0.87, "new": 1.0}
 """GPUs differ by more than their data sheets say, here in linear and elementwise ops: what adapting must expect."""
 
 
-def measured(names: list[str], count: int = 250) -> gpu.Rows:
+def measured(names: list[str], count: int = 250) -> datasheet.Rows:
     parts = []
     for seed, name in enumerate(names):
         ops = some_ops(count, seed)
         level = np.where(np.isin(ops.kind, ["linear", "elementwise"]), LEVELS[name], 1.0)
         noise = level * np.exp(np.random.default_rng(seed).normal(0, 0.02, count))
         parts.append((ops, np.full(count, name), truth(KNOWN[name], ops) * noise, np.full(count, "once")))
-    ops = gpu.Ops(
+    ops = datasheet.Ops(
         np.concatenate([p[0].op for p in parts]), {d: np.concatenate([p[0].sizes[d] for p in parts]) for d in "BMNKH"}
     )
-    return gpu.Rows(ops, *(np.concatenate([p[i] for p in parts]) for i in (1, 2, 3)))
+    return datasheet.Rows(ops, *(np.concatenate([p[i] for p in parts]) for i in (1, 2, 3)))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_gpus_that_follow_the_physics_are_predicted_unseen(model):
     ms, doubt = model.predict(KNOWN["mid"], ops)
     exact = truth(KNOWN["mid"], ops)
     assert np.abs(ms / exact - 1).mean() < 0.06
-    assert np.abs(gpu.roofline(KNOWN["mid"], ops) / exact - 1).mean() > 0.3
+    assert np.abs(datasheet.roofline(KNOWN["mid"], ops) / exact - 1).mean() > 0.3
     low, high = model.bounds(KNOWN["mid"], ops)
     assert (low < ms).all()
     assert (ms < high).all()
@@ -96,7 +96,7 @@ def test_gpus_that_follow_the_physics_are_predicted_unseen(model):
 
 def test_the_card_of_a_fit_has_every_left_out_chip(model):
     for how in ("zero_shot", "measured_30"):
-        for kind in gpu.KINDS:
+        for kind in datasheet.KINDS:
             assert sorted(model.judged[how][kind]) == ["new", "old", "small"]
             assert all(0 <= entry["covered"] <= 1 for entry in model.judged[how][kind].values())
 
@@ -141,10 +141,10 @@ def test_the_order_of_rows_does_not_matter():
 
 def test_a_throttled_campaign_is_found():
     sizes = {dim: np.full(20, 4096.0) for dim in "MNK"}
-    ops = gpu.Ops.of({"op": ["linear"] * 20, "B": np.ones(20), **sizes})
+    ops = datasheet.Ops.of({"op": ["linear"] * 20, "B": np.ones(20), **sizes})
     campaign = np.repeat(["a", "b"], 10)
-    rows = gpu.Rows(ops, np.full(20, "mid"), np.where(campaign == "a", 10.0, 25.0), campaign)
-    assert gpu.throttled(rows) == {"mid/b/linear": 2.5}
+    rows = datasheet.Rows(ops, np.full(20, "mid"), np.where(campaign == "a", 10.0, 25.0), campaign)
+    assert datasheet.throttled(rows) == {"mid/b/linear": 2.5}
 
 
 @pytest.mark.parametrize(
@@ -158,25 +158,25 @@ def test_a_throttled_campaign_is_found():
 )
 def test_a_missing_column_or_size_is_named(columns, said):
     with pytest.raises(UsageError, match=said):
-        gpu.Ops.of(columns)
+        datasheet.Ops.of(columns)
 
 
 def test_unknown_ops_kinds_and_gpus_are_named(model):
     with pytest.raises(UnknownName, match=r"Unknown GPU op 'softmaxx'\. Did you mean softmax"):
-        gpu.Ops.of({"op": ["softmaxx"]})
+        datasheet.Ops.of({"op": ["softmaxx"]})
     rows = measured(["small", "new"], 10)
     with pytest.raises(UsageError, match="two unlike chips"):
         gpu.fit_gpu(rows.take(np.flatnonzero(rows.gpu == "new")), KNOWN)
     with pytest.raises(UnknownName, match="Unknown GPU 'small'"):
         gpu.fit_gpu(rows, {"new": KNOWN["new"]})
     with pytest.raises(UsageError, match="needs measured ops with positive latencies; got 0 rows"):
-        model.adapt(KNOWN["mid"], gpu.Ops.of({"op": []}), np.zeros(0))
+        model.adapt(KNOWN["mid"], datasheet.Ops.of({"op": []}), np.zeros(0))
     with pytest.raises(UsageError, match="states no fp16 peak"):
-        gpu.roofline(KNOWN["mid"], some_ops(2, 0), "fp16")
+        datasheet.roofline(KNOWN["mid"], some_ops(2, 0), "fp16")
 
 
 def test_shipped_data_sheets_are_whole():
-    found = gpu.gpus(ROOT)
+    found = datasheet.gpus(ROOT)
     assert {"nvidia-tesla-p4", "nvidia-a100-pcie-80gb", "nvidia-h100-sxm5-80gb", "nvidia-l4"} <= set(found)
     for g in found.values():
         reached = 2 * g.sms * g.cores_per_sm * g.clock_mhz / 1e6  # a multiply-add per core and cycle
@@ -187,11 +187,11 @@ def test_shipped_data_sheets_are_whole():
 def test_a_device_that_is_no_gpu_or_has_half_a_data_sheet_is_refused(tmp_path):
     cpu = next(d for d in map(device.read, (ROOT / "devices").glob("*.toml")) if d.kind != "gpu")
     with pytest.raises(UsageError, match="not a GPU"):
-        gpu.of_device(cpu)
+        datasheet.of_device(cpu)
     text = (ROOT / "devices" / "nvidia-l4.toml").read_text()
     (tmp_path / "l4.toml").write_text(text.replace("sms = 58\n", ""))
     with pytest.raises(DataError, match="lacks a usable GPU data-sheet entry: 'sms'"):
-        gpu.of_device(device.read(tmp_path / "l4.toml"))
+        datasheet.of_device(device.read(tmp_path / "l4.toml"))
 
 
 def test_a_gpu_file_reads_as_a_device_that_cannot_be_reached(tmp_path):
@@ -211,12 +211,12 @@ def test_another_kind_of_predictor_is_refused(tmp_path):
 
 @pytest.mark.skipif(not (TABLES / "neusight").is_dir(), reason="needs the public tables (HWBENCH_TABLES)")
 def test_the_real_table_reads_and_a_shipped_predictor_answers():
-    known = gpu.gpus(ROOT)
-    rows, facts, noise = gpu.read_neusight(TABLES, known)
+    known = datasheet.gpus(ROOT)
+    rows, facts, noise = datasheet.read_neusight(TABLES, known)
     assert facts["file"] == "neusight/gpu_ops.parquet"
     assert set(map(str, rows.gpu)) <= set(known)
     assert noise["mean_abs_error"] < 0.2
-    assert list(gpu.throttled(rows)) == ["nvidia-tesla-p4/train/linear"]
+    assert list(datasheet.throttled(rows)) == ["nvidia-tesla-p4/train/linear"]
     shipped = gpu.load(ROOT / "predictors" / "gpu" / "neusight-ops")
     at = np.flatnonzero((rows.gpu == "nvidia-tesla-v100-pcie-32gb") & (rows.campaign == "test"))[::10]
     ms, _ = shipped.predict(known["nvidia-tesla-v100-pcie-32gb"], rows.ops.take(at))

@@ -35,9 +35,7 @@ def test_whole_numbers_and_words_stay_apart():
     assert OpSpec.parse("a()") == OpSpec.of("a")
 
 
-@pytest.mark.parametrize(
-    "value", [True, False, -1, 1.0, 3.5, None, "", "pre norm", "a,b", "a=b", "a)", "1x", "é", ("pre",)]
-)
+@pytest.mark.parametrize("value", [True, False, -1, 1.0, 3.5, None, "", "pre norm", "a,b", "a=b", "a)", "1x", "é", ("pre",)])
 def test_values_that_are_no_dimension_are_refused(value):
     with pytest.raises(UsageError, match="is not a dimension"):
         OpSpec.of("linear", tokens=value)

@@ -311,5 +311,5 @@ def test_columns_of_another_table_are_joined(tmp_path):
     with pytest.raises(UsageError, match="has no row with"):
         tabular.fit_table(tmp_path / "times.parquet", ["width"], out=tmp_path / "p", beside=[tmp_path / "archs.parquet"])
     pq.write_table(archs.append_column("latency_ms", pa.array([1.0] * 40)).drop(["arch"]), tmp_path / "archs.parquet")
-    with pytest.raises(UsageError, match="several rows|no row with"):
+    with pytest.raises(UsageError, match=r"several rows|no row with"):
         tabular.fit_table(tmp_path / "times.parquet", ["width"], out=tmp_path / "p", beside=[tmp_path / "archs.parquet"])

@@ -29,7 +29,9 @@ Shapes = Annotated[
 ]
 Tables = Annotated[
     Path | None,
-    typer.Option("--tables", envvar="HWBENCH_TABLES", help="Folder of public tables; a file that is not here is looked for there."),
+    typer.Option(
+        "--tables", envvar="HWBENCH_TABLES", help="Folder of public tables; a file that is not here is looked for there."
+    ),
 ]
 
 HERE = Path()

@@ -68,21 +68,21 @@ def predict(
     json: options.Json = False,
 ) -> None:
     """Predict ops on a GPU; measured ops of it, if given, correct the prediction."""
-    from hwbench import device, schema
+    from hwbench import datasheet, device, schema
     from hwbench import gpu as gpus
     from hwbench.errors import UsageError
 
-    model, sheet = gpus.load(predictor), gpus.of_device(device.get(gpu, workspace))
+    model, sheet = gpus.load(predictor), datasheet.of_device(device.get(gpu, workspace))
     if measured is not None:
         seen = schema.read_table(measured)
         if "latency_ms" not in seen.column_names:
             raise UsageError(f"{measured} needs a column 'latency_ms'; found: {', '.join(seen.column_names)}.")
-        model = model.adapt(sheet, gpus.Ops.of(seen.to_pydict()), seen.column("latency_ms").to_numpy())
+        model = model.adapt(sheet, datasheet.Ops.of(seen.to_pydict()), seen.column("latency_ms").to_numpy())
     asked = schema.read_table(table)
     taken = [name for name in asked.column_names if name in ("prediction", "low", "high")]
     if taken:
         raise UsageError(f"{table} already has a column {', '.join(taken)}; rename it.")
-    ops = gpus.Ops.of(asked.to_pydict())
+    ops = datasheet.Ops.of(asked.to_pydict())
     ms, _ = model.predict(sheet, ops)
     low, high = model.bounds(sheet, ops)
     for name, values in (("prediction", ms), ("low", low), ("high", high)):

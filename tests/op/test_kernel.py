@@ -212,7 +212,7 @@ def test_a_product_is_described_by_its_sides(spec, group, numbers):
          "convolution-nchwc-pointwise", 16 * 32 * 16, 16, 32),
         # Every value that comes in is spread over 2 x 2 places: 4 times as many come out as go in.
         (kernel("ConvTranspose", "f1x3x4x4_w3x5x2x2", "f1x5x8x8", "kernel_shape.l.2.2-strides.l.2.2", 11),
-         "convolution-plain-dense", 16 * 3 * 5 * 4, 3, 5),
+         "convolution-upward-dense", 16 * 3 * 5 * 4, 3, 5),
     ],
 )  # fmt: skip
 def test_a_convolution_is_described_by_form_and_work(spec, group, macs, channels, filters):
