@@ -58,7 +58,13 @@ def test_help_imports_nothing_heavy(arguments):
 
 
 def test_every_verb_of_the_command_line_is_a_function_of_the_same_name():
-    verbs = {p.stem for p in (Path(hwbench.__file__).parent / "cli").glob("[a-z]*.py")} - {"main", "device", "list", "lut", "gpu"}
+    verbs = {p.stem for p in (Path(hwbench.__file__).parent / "cli").glob("[a-z]*.py")} - {
+        "main",
+        "device",
+        "list",
+        "lut",
+        "gpu",
+    }
     assert verbs == set(hwbench._VERBS)
     for verb in verbs:
         assert callable(getattr(hwbench, verb))
