@@ -43,7 +43,8 @@ FIT, CALIBRATE = 16, 50
 TEST_SEED = 77_777
 KERNELS = 1400
 KERNEL_POLICY = Policy(rounds=2, burst_ms=15.0, max_processes=4, max_seconds=240.0)
-POLICY = replace(NETWORK_POLICY, rounds=3, burst_readings=2, burst_ms=60.0, min_processes=3, max_processes=3)
+POLICY = replace(NETWORK_POLICY, rounds=4, burst_readings=2, burst_ms=40.0, min_processes=3, max_processes=3, wait_ms=40.0)
+"""Many networks, each briefly: of long runs the lowest readings count, so there is little to wait for."""
 MODEL_POLICY = replace(MEASURE_POLICY, max_processes=4)
 SETTING = Setting()
 
