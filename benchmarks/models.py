@@ -81,6 +81,13 @@ def _swin_options() -> dict[str, Any]:
     return {"image_size": IMAGE}
 
 
+def _clip_text() -> tuple[Any, tuple[Any, ...]]:
+    import torch
+    import transformers
+
+    return _wrapped(transformers.CLIPTextModel(transformers.CLIPTextConfig()), _first), (torch.randint(0, 1000, (1, 77)),)
+
+
 MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "bert-base": lambda: _text("Bert"),
     "distilbert": lambda: _text("DistilBert"),
@@ -96,7 +103,12 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "t5-small-encoder": _t5_encoder,
 }
 """The issue's twelve."""
-LATER: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {}
+LATER: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
+    "segformer-b0": lambda: _vision("Segformer"),
+    "regnet-y-40": lambda: _vision("RegNet"),
+    "electra-small": lambda: _text("Electra"),
+    "clip-text": _clip_text,
+}
 """Chosen after the predictor was frozen."""
 
 

@@ -305,7 +305,7 @@ def make(
             "errors": errors,
             "coverage": coverage,
             "noise_ceiling": noise,
-            "rebuild": f"hwbench gpu fit --tables TABLES --out {Path(out).as_posix()}{''.join(options)}",
+            "rebuild": f'hwbench gpu fit --tables "$HWBENCH_TABLES" --out {Path(out).as_posix()}{"".join(options)}',
             "state": values,
         },
         arrays,
