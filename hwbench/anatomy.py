@@ -23,7 +23,7 @@ from hwbench import registry
 from hwbench.errors import DataError, UsageError
 from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Setting, Tensor, Workload
 from hwbench.op import kernel as kernels
-from hwbench.op.base import LARGE_BYTES
+from hwbench.op.base import LARGE_BYTES, length_prefix
 from hwbench.op.kernel import ELEMENTS, MOST_VALUES, NUMPY, VIEWS, Operand
 
 ZEROS = "zeros.bin"
@@ -202,12 +202,7 @@ def _varint(raw: Any, at: int) -> tuple[int, int]:
 
 
 def _tagged(number: int, body: bytes) -> bytes:
-    length, head = len(body), bytearray([number << 3 | 2])
-    while length > 127:
-        head.append(length & 127 | 128)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + body
+    return length_prefix(number, len(body)) + body
 
 
 def _read(path: Path) -> Any:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +240,7 @@ def fit_models(
     values, arrays = model.state()
     card = {
         "kind": KIND,
-        "device": device_name,
-        "runtime": runtime,
-        "setting": asdict(setting),
-        "spaces": names,
-        "networks_per_space": {"fit": networks, "holdout": holdout},
-        "seed": seed,
+        **estimator.provenance(device_name, runtime, setting, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms)), "networks": len(measured)},
         "features": list(TERMS),
         "errors": {"test": document["min"]["holdout"], "unseen_family": document["min"]["unseen_family"]},
@@ -260,8 +254,6 @@ def fit_models(
             "cache_bytes": prices.cache_bytes,
             "state": values,
         },
-        "environment": dict(table.environment.values),
-        "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "rebuild": f"hwbench fit --kernels {' '.join(f'--space {n}' for n in names)} --device {device_name} "
         f"--runtime {runtime} --threads {setting.threads} "
         f"--dtype {setting.dtype} --networks {networks} --holdout {holdout} --seed {seed} --stored",

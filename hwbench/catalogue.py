@@ -1,6 +1,6 @@
 """The kernels that deployed models are made of, in sizes spread over what is common: what an op model is trained on.
 
-    hwbench profile --kernels 1400       measures them (about 25 minutes on one core)
+    hwbench profile --kernels 1440       measures them (about 25 minutes on one core)
 
 Sizes are drawn, by a fixed seed, from the values networks really have (widths, token counts, heads, image sides), so
 that models nobody here has seen lie between measured kernels rather than beyond them. One entry per kernel type:
@@ -501,6 +501,75 @@ def counting(kind: str, version: int, given: Sequence[str], out: str, attributes
     return draw
 
 
+def grouped_blocked(rng: Rng) -> OpSpec:
+    """Convolution in groups of whole vectors, which the runtime takes into its blocked layout (RegNet, wide ResNeXt)."""
+    width, groups = pick(rng, (16, 32, 48, 64, 96, 112)), pick(rng, (2, 3, 4, 7, 8, 12, 16, 32))
+    stride, side, channels = pick(rng, (1, 1, 2)), pick(rng, SIDES), width * groups
+    pad, out = 1, (side - 1) // stride + 1
+    attributes = f"group.i.{groups}-kernel_shape.l.3.3-pads.l.{pad}.{pad}.{pad}.{pad}-strides.l.{stride}.{stride}"
+    if rng.random() < 0.6:
+        attributes = f"activation.s.Relu-{attributes}"
+    given = [f"f{shape(1, channels, side, side)}", f"w{shape(channels, width, 3, 3)}", f"w{channels}"]
+    return spec(BLOCKED, 1, given, [f"f{shape(1, channels, out, out)}"], attributes)
+
+
+def grouped_1d(rng: Rng) -> OpSpec:
+    """Convolution in groups over a sequence: instead of linear layers, or to tell positions."""
+    kernel, groups = ((1, 2), (1, 4), (1, 8), (3, 4), (31, 16), (128, 16))[rng.integers(6)]
+    channels, length = groups * pick(rng, (16, 32, 48, 64, 96, 192)), pick(rng, TOKENS[4:18])
+    by, out = kernel // 2, length + 2 * (kernel // 2) - kernel + 1
+    attributes = f"group.i.{groups}-kernel_shape.l.{kernel}-pads.l.{by}.{by}-strides.l.1"
+    given = [f"f{shape(1, channels, length)}", f"w{shape(channels, channels // groups, kernel)}", f"w{channels}"]
+    return spec("Conv", 11, given, [f"f{shape(1, channels, out)}"], attributes)
+
+
+def depthwise_plain(rng: Rng) -> OpSpec:
+    """Every channel by itself in the common layout: sequences, and images whose channels fill no vectors."""
+    if rng.random() < 0.6:
+        channels, length, kernel = pick(rng, WIDTHS[:24]), pick(rng, TOKENS[3:20]), pick(rng, (3, 4, 7, 15, 31))
+        by, out = kernel // 2, length + 2 * (kernel // 2) - kernel + 1
+        sides, made, area, pads, strides = (length,), (out,), (kernel,), (by, by), (1,)
+    else:
+        channels, side, kernel, stride = (
+            pick(rng, (9, 12, 20, 36, 60, 100)),
+            pick(rng, SIDES),
+            pick(rng, (3, 5)),
+            pick(rng, (1, 2)),
+        )
+        by, out = kernel // 2, (side - 1) // stride + 1
+        sides, made, area, pads, strides = (side, side), (out, out), (kernel, kernel), (by,) * 4, (stride, stride)
+    lists = {"kernel_shape": area, "pads": pads, "strides": strides}
+    attributes = "-".join([f"group.i.{channels}", *(f"{name}.l." + ".".join(map(str, v)) for name, v in lists.items())])
+    given = [f"f{shape(1, channels, *sides)}", f"w{shape(channels, 1, *area)}", f"w{channels}"]
+    return spec("Conv", 11, given, [f"f{shape(1, channels, *made)}"], attributes)
+
+
+def contraction(rng: Rng) -> OpSpec:
+    """A product written as an equation: attention's two, with heads before or behind the tokens, and projections to heads."""
+    (_, heads), queries, tokens, dim = _heads(rng)
+    width = pick(rng, WIDTHS[:20])
+    cases = (
+        ("bhqd,bhkd->bhqk", (1, heads, queries, dim), (1, heads, tokens, dim), (1, heads, queries, tokens), "f"),
+        ("bhqk,bhkd->bhqd", (1, heads, queries, tokens), (1, heads, tokens, dim), (1, heads, queries, dim), "f"),
+        ("qbhd,kbhd->bhqk", (queries, 1, heads, dim), (tokens, 1, heads, dim), (1, heads, queries, tokens), "f"),
+        ("bhqk,kbhd->qbhd", (1, heads, queries, tokens), (tokens, 1, heads, dim), (queries, 1, heads, dim), "f"),
+        ("qbw,whd->qbhd", (tokens, 1, width), (width, heads, dim), (tokens, 1, heads, dim), "w"),
+        ("qbhd,whd->qbw", (tokens, 1, heads, dim), (width, heads, dim), (tokens, 1, width), "w"),
+        ("bqw,wd->bqd", (1, tokens, width), (width, heads * dim), (1, tokens, heads * dim), "w"),
+    )
+    equation, first, second, out, letter = cases[rng.integers(len(cases))]
+    given = [f"f{shape(*first)}", f"{letter}{shape(*second)}"]
+    return spec("Einsum", 12, given, [f"f{shape(*out)}"], f"equation.s.{kernels.equation_text(equation)}")
+
+
+def folded(rng: Rng) -> OpSpec:
+    """Patches put back into an image."""
+    channels, half, patch = pick(rng, CHANNELS[:22]), pick(rng, (2, 3, 4, 7, 8, 14, 16)), 2
+    side = half * patch
+    given = [f"f{shape(1, channels * patch * patch, half * half)}", f"vl{side}.{side}", f"vl{patch}.{patch}"]
+    return spec("Col2Im", 18, given, [f"f{shape(1, channels, side, side)}"], f"pads.l.0.0.0.0-strides.l.{patch}.{patch}")
+
+
 def tile(rng: Rng) -> OpSpec:
     """Repeating a whole array."""
     tokens, width, times = pick(rng, TOKENS), pick(rng, WIDTHS), pick(rng, (2, 4))
@@ -547,7 +616,7 @@ FAMILIES: tuple[tuple[float, Callable[[Rng], OpSpec]], ...] = (
     (4, counting("Not", 1, ["b*"], "b")),
     (4, counting("And", 7, ["b*", "b*"], "b")), (4, counting("CumSum", 14, ["i*", "v1"], "i")),
     (4, counting("Greater", 13, ["i*", "i*"], "b")), (4, counting("Where", 16, ["b*", "i*", "v0"], "i")),
-    (3, stream),
+    (3, stream), (18, grouped_blocked), (10, grouped_1d), (14, depthwise_plain), (28, contraction), (5, folded),
 )  # fmt: skip
 """(weight, how to draw one): products and convolutions, where the time goes, have most."""
 MOST_TRIES = 400

@@ -170,12 +170,7 @@ def fit(
     least = document["statistics"]["min"]
     card = {
         "kind": KIND,
-        "device": device_name,
-        "runtime": runtime,
-        "setting": asdict(setting),
-        "spaces": names,
-        "networks_per_space": {"fit": networks, "holdout": holdout},
-        "seed": seed,
+        **provenance(device_name, runtime, setting, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
         "features": sorted({term for part in document["statistics"].values() for term in part["state"]["coefficients"]}),
         "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
@@ -184,14 +179,28 @@ def fit(
         **document,
         "fill": {k: v for k, v in fill.items() if k != "keys"} if fill else None,
         "lut": {"path": table.path.name, "sha256": cards.data_of(table.path, 0)["sha256"]},
-        "environment": dict(table.environment.values),
-        "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "rebuild": f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device_name} --runtime {runtime} "
         f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype} --predictor {predictor} "
         f"--networks {networks} --holdout {holdout} --seed {seed} --stored",
     }
     folder = place.path("predictors", device_name, f"{runtime}-{setting.key}")
     return Fitted(folder, cards.write(folder, card, arrays), predictors, frozenset(filled))
+
+
+def provenance(
+    device: str, runtime: str, setting: Setting, table: Lut, names: Sequence[str], networks: tuple[int, int], seed: int
+) -> dict[str, Any]:
+    """What the card of any predictor of networks says of where its measurements come from; `networks`: (fit, holdout)."""
+    return {
+        "device": device,
+        "runtime": runtime,
+        "setting": asdict(setting),
+        "spaces": list(names),
+        "networks_per_space": dict(zip(("fit", "holdout"), networks, strict=True)),
+        "seed": seed,
+        "environment": dict(table.environment.values),
+        "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def refit(place: Workspace, folder: str | Path) -> Fitted:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench import card as cards
-from hwbench import conformal, registry, schema, stats
+from hwbench import columns, conformal, registry, schema, stats
 from hwbench.errors import DataError, UsageError
 from hwbench.regressor.base import Regressor
 
@@ -32,55 +32,8 @@ LEAST_ROWS = 20
 FOLDS = 5
 MANY_ROWS = 3000
 """From here on one fold of left-out rows is enough for a band."""
-POSITIONS = 16
-"""Lists of at most so many entries also give one feature per position."""
-LEVELS = 64
-"""A text column of more levels is refused: it would be a name, not a feature."""
 ADDED = ("prediction", "low", "high")
 ROW_NUMBERS = ("row_id", "rowid", "row", "index", "id", "unnamed: 0", "__index_level_0__")
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How one column becomes numbers; plain JSON values, stored in the card."""
-
-    column: str
-    kind: str
-    """number, text, numbers (a list per row) or texts."""
-    levels: tuple[str, ...] = ()
-    positions: int = 0
-    """Entries of a list that have a feature of their own; 0: only their summary."""
-
-    @property
-    def names(self) -> list[str]:
-        """The features it gives."""
-        if self.kind == "number":
-            return [self.column]
-        if self.kind == "text":
-            return [f"{self.column}={level}" for level in self.levels]
-        if self.kind == "numbers":
-            summary = [f"{self.column}.{part}" for part in ("length", "sum", "mean", "min", "max")]
-            return summary + [f"{self.column}[{i}]" for i in range(self.positions)]
-        names = [f"{self.column}.length", *(f"{self.column}.count={level}" for level in self.levels)]
-        return names + [f"{self.column}[{i}]={level}" for i in range(self.positions) for level in self.levels]
-
-
-def describe(data: pa.Table, columns: Sequence[str]) -> list[Encoding]:
-    """How these columns are turned into numbers: learnt from the table that is fitted, applied to every later one.
-
-    Raises:
-        UsageError: a column is missing, has missing values, or is of a type that is no feature.
-    """
-    return [_describe(data, column) for column in columns]
-
-
-def encode(data: pa.Table, encodings: Sequence[Encoding]) -> np.ndarray:
-    """The features of every row.
-
-    Raises:
-        UsageError: a column is missing, of another kind than fitted, has missing values, or holds an unknown level.
-    """
-    return np.column_stack([_encode(data, each) for each in encodings])
 
 
 def fit_table(
@@ -99,6 +52,7 @@ def fit_table(
     rising: Sequence[str] = (),
     tables: str | Path | None = None,
     beside: Sequence[str | Path] = (),
+    twins: str | None = None,
 ) -> dict[str, Any]:
     """Fits a predictor to a table and stores it with its card; returns the card.
 
@@ -118,6 +72,8 @@ def fit_table(
         rising: Number columns the target can only rise with.
         tables: Folder `source` is relative to.
         beside: Further tables whose columns are joined to the rows, on the columns both have.
+        twins: Column that is the same for rows that compute the same (isomorphic graphs): they stay on one side of
+            every split, and how far they lie apart is the noise ceiling. By default, rows with the same features.
 
     Raises:
         UsageError: the table cannot answer this, with the column that is to blame.
@@ -133,22 +89,23 @@ def fit_table(
     if not 0 < coverage < 1:
         raise UsageError(f"The coverage must lie between 0 and 1, got {coverage}.")
     y = _target(data, target)
-    encodings = describe(data, features)
-    x = encode(data, encodings)
+    encodings = columns.describe(data, features)
+    x = columns.encode(data, encodings)
     warnings = _suspects(data, features, target, y)
-    deviation = np.sqrt(sum(np.square(_numbers(data, name)) for name in noise)) if noise else None
+    deviation = np.sqrt(sum(np.square(columns.numbers(data, name)) for name in noise)) if noise else None
     # An order that depends on the rows alone, so that theirs in the file cannot matter.
     order = np.lexsort((*x.T, y))
     if limit is not None:
         order = order[np.sort(np.random.default_rng(seed).permutation(len(order))[:limit])]
     x, y = x[order], y[order]
+    kind = _kinds(x, None if twins is None else [str(each) for each in columns.values(data.take(order), twins).to_pylist()])
     if len(y) < LEAST_ROWS:
         raise UsageError(f"{path} has {len(y)} usable rows; a predictor needs at least {LEAST_ROWS}.")
     unknown = [name for name in rising if not any(e.column == name and e.kind == "number" for e in encodings)]
     if unknown:
         raise UsageError(f"Only number features can be rising; {', '.join(unknown)} is none.")
     up = [e.column in rising for e in encodings for _ in e.names] if rising else []
-    judged = _judge(x, y, up, regressor, coverage, seed)
+    judged = _judge(x, y, kind, up, regressor, coverage, seed)
     values, arrays = judged.pop("fitted").state()
     named = _shown(source, tables)
     options = {
@@ -157,6 +114,7 @@ def fit_table(
         "--features": ",".join(features),
         "--target": target,
         "--where": [f"{column}={value}" for column, value in (where or {}).items()],
+        "--twins": twins,
         "--noise-column": list(noise),
         "--repeats": repeats,
         "--rising": ",".join(rising) or None,
@@ -186,7 +144,7 @@ def fit_table(
         "seed": seed,
         "state": values,
         **judged,
-        "noise_ceiling": _noise_ceiling(x, y, deviation[order] if deviation is not None else None, repeats),
+        "noise_ceiling": _noise_ceiling(y, kind, deviation[order] if deviation is not None else None, repeats, twins),
         "warnings": warnings,
         "rebuild": _command(options, tables is not None),
     }
@@ -205,8 +163,8 @@ def predict_table(predictor: str | Path, source: str | Path, output: str | Path)
     taken = [name for name in ADDED if name in data.column_names]
     if taken:
         raise UsageError(f"{source} has columns {', '.join(taken)} already; rename them, predictions would hide them.")
-    encodings = [_encoding(each) for each in card["encodings"]]
-    x = encode(data, encodings)
+    encodings = [columns.restored(each) for each in card["encodings"]]
+    x = columns.encode(data, encodings)
     prediction, low, high = predict_rows(card, model, x)
     for name, column in zip(ADDED, (prediction, low, high), strict=True):
         data = data.append_column(name, [column])
@@ -244,12 +202,26 @@ def predict_rows(card: Mapping[str, Any], model: Regressor, x: np.ndarray) -> tu
     return prediction, *band.bounds(prediction, doubt if card["band_scaled"] else 1.0)
 
 
-def _judge(x: np.ndarray, y: np.ndarray, rising: Sequence[bool], name: str, coverage: float, seed: int) -> dict[str, Any]:
+def _kinds(x: np.ndarray, labels: Sequence[str] | None) -> np.ndarray:
+    """A number per row, the same for rows that compute the same: those with the same features, or with the same label."""
+    _, by_features = np.unique(x, axis=0, return_inverse=True)
+    if labels is None:
+        return np.asarray(by_features.ravel())
+    _, by_label = np.unique(np.array(labels), return_inverse=True)
+    pairs = np.unique(np.column_stack([by_features.ravel(), by_label]), axis=0)
+    if len(pairs) > len(np.unique(by_features)):
+        raise UsageError("--twins tells rows with the same features apart: they would be on both sides of a split.")
+    return np.asarray(by_label)
+
+
+def _judge(
+    x: np.ndarray, y: np.ndarray, kind: np.ndarray, rising: Sequence[bool], name: str, coverage: float, seed: int
+) -> dict[str, Any]:
     """The regressor fitted on every row, its band, and errors and coverage on rows nothing of it saw."""
-    kinds, kind = np.unique(x, axis=0, return_inverse=True)
-    if len(kinds) < 2 * FOLDS:
-        raise UsageError(f"The rows have only {len(kinds)} different features; at least {2 * FOLDS} are needed to judge a fit.")
-    folds = np.random.default_rng(seed).permutation(len(kinds))[kind.ravel()] % FOLDS
+    kinds = int(kind.max()) + 1
+    if kinds < 2 * FOLDS:
+        raise UsageError(f"The rows have only {kinds} different features; at least {2 * FOLDS} are needed to judge a fit.")
+    folds = np.random.default_rng(seed).permutation(kinds)[kind] % FOLDS
 
     @cache
     def fit(*chosen: int) -> Regressor:
@@ -326,11 +298,12 @@ def _errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _noise_ceiling(x: np.ndarray, y: np.ndarray, deviation: np.ndarray | None, repeats: int) -> dict[str, Any]:
+def _noise_ceiling(
+    y: np.ndarray, kind: np.ndarray, deviation: np.ndarray | None, repeats: int, named: str | None
+) -> dict[str, Any]:
     """Mean relative error a perfect predictor would have against these rows; null where they do not tell."""
     found: dict[str, Any] = {"mean_abs_error": None, "reason": "no repeats in the data"}
-    _, kind, counts = np.unique(x, axis=0, return_inverse=True, return_counts=True)
-    kind = kind.ravel()
+    counts = np.bincount(kind)
     twins = counts[kind] > 1
     if deviation is not None:
         # A normal deviate of one standard deviation is off by sqrt(2 / pi) of it on average.
@@ -344,14 +317,14 @@ def _noise_ceiling(x: np.ndarray, y: np.ndarray, deviation: np.ndarray | None, r
         means = np.bincount(kind, y) / counts
         widened = np.sqrt(counts[kind] / np.maximum(counts[kind] - 1, 1))  # the mean of few lies too close to them
         error = float(np.mean((np.abs(y / means[kind] - 1) * widened)[twins]))
-        told = {"mean_abs_error": error, "from": "rows with the same features", "rows": int(twins.sum())}
+        told = {"mean_abs_error": error, "from": f"rows with the same {named or 'features'}", "rows": int(twins.sum())}
         found = {**found, "twins": told} if deviation is not None else told
     return found
 
 
 def _rows(data: pa.Table, where: Mapping[str, str], path: Path) -> pa.Table:
     for column, value in where.items():
-        keep = np.array([str(each) == value for each in _column(data, column).to_pylist()], bool)
+        keep = np.array([str(each) == value for each in columns.values(data, column).to_pylist()], bool)
         if not keep.any():
             raise UsageError(f"{path} has no row with {column}={value}.")
         data = data.filter(keep)
@@ -381,17 +354,10 @@ def _joined(data: pa.Table, other: pa.Table, path: Path) -> pa.Table:
 
 
 def _target(data: pa.Table, target: str) -> np.ndarray:
-    y = _numbers(data, target)
+    y = columns.numbers(data, target)
     if not (y > 0).all():
         raise UsageError(f"The target '{target}' must be positive; {int((y <= 0).sum())} rows are not.")
     return y
-
-
-def _numbers(data: pa.Table, column: str) -> np.ndarray:
-    encoding = _describe(data, column)
-    if encoding.kind != "number":
-        raise UsageError(f"Column '{column}' must hold numbers; it holds {data.schema.field(column).type}.")
-    return _encode(data, encoding)[:, 0]
 
 
 def _suspects(data: pa.Table, features: Sequence[str], target: str, y: np.ndarray) -> list[str]:
@@ -402,119 +368,14 @@ def _suspects(data: pa.Table, features: Sequence[str], target: str, y: np.ndarra
             raise UsageError(f"'{column}' is the target; it cannot be a feature as well.")
         if column.lower() in ROW_NUMBERS:
             raise UsageError(f"'{column}' is a row number, not a feature: tables drift in time and it would tell when.")
-        if _describe(data, column).kind != "number":
+        if columns.describe(data, [column])[0].kind != "number":
             continue
-        values = _numbers(data, column)
+        values = columns.numbers(data, column)
         if values.any() and np.ptp(values / y) <= 1e-9 * np.abs(values / y).max():
             raise UsageError(f"Feature '{column}' is the target '{target}' times a constant; leave it out.")
         if len(values) > 2 and (np.diff(values) == 1).all():
             warnings.append(f"'{column}' counts the rows of the file: make sure that it is no row number")
     return warnings
-
-
-def _column(data: pa.Table, column: str) -> Any:
-    if column not in data.column_names:
-        raise UsageError(registry.unknown("column", column, data.column_names))
-    values = data.column(column)
-    if values.null_count:
-        raise UsageError(f"Column '{column}' has {values.null_count} missing values; fill them or leave those rows out.")
-    return values
-
-
-def _describe(data: pa.Table, column: str) -> Encoding:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = _column(data, column)
-    kind = _kind(values.type)
-    if not kind:
-        raise UsageError(f"Column '{column}' is {values.type}; numbers, text and lists of them are features.")
-    if kind == "number":
-        return Encoding(column, kind)
-    longest = pc.max(pc.list_value_length(values)).as_py() or 0 if kind in ("numbers", "texts") else 0
-    positions = longest if longest <= POSITIONS else 0
-    if kind == "numbers":
-        return Encoding(column, kind, positions=positions)
-    entries = values if kind == "text" else pc.list_flatten(values)
-    levels = tuple(sorted(each for each in pc.unique(entries.cast(pa.string())).to_pylist() if each is not None))
-    if len(levels) > LEVELS:
-        raise UsageError(f"Column '{column}' has {len(levels)} different texts; more than {LEVELS} are names, not a feature.")
-    return Encoding(column, kind, levels, positions)
-
-
-def _kind(type_: Any) -> str:
-    """What a column of this Arrow type is to us; empty where it is nothing."""
-    import pyarrow.types as t
-
-    if t.is_dictionary(type_):
-        return _kind(type_.value_type)
-    if t.is_boolean(type_) or t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_):
-        return "number"
-    if t.is_string(type_) or t.is_large_string(type_):
-        return "text"
-    if t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_):
-        return {"number": "numbers", "text": "texts"}.get(_kind(type_.value_type), "")
-    return ""
-
-
-def _encode(data: pa.Table, encoding: Encoding) -> np.ndarray:
-    import pyarrow.compute as pc
-
-    column = encoding.column
-    values = _column(data, column)
-    if _kind(values.type) != encoding.kind:
-        raise UsageError(f"Column '{column}' is {values.type}; the predictor was fitted to {encoding.kind}.")
-    if encoding.kind == "number":
-        return _finite(values, column)[:, None]
-    if encoding.kind == "text":
-        return _one_hot(values, encoding)
-    lengths = pc.list_value_length(values).to_numpy()
-    entries = pc.list_flatten(values)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    if encoding.positions and len(lengths) and lengths.max() > encoding.positions:
-        raise UsageError(f"Column '{column}' has lists of up to {lengths.max()}; fitted were at most {encoding.positions}.")
-    flat = _finite(entries, column)[:, None] if encoding.kind == "numbers" else _one_hot(entries, encoding)
-    by_place = np.zeros((len(lengths), encoding.positions, flat.shape[1]))
-    if encoding.positions:
-        by_place[row, place] = flat
-    places = by_place.reshape(len(lengths), encoding.positions * flat.shape[1])
-    sums = np.zeros((len(lengths), flat.shape[1]))
-    np.add.at(sums, row, flat)
-    if encoding.kind == "texts":
-        return np.column_stack([lengths, sums, places]).astype(float)
-    low, high = np.full(len(lengths), np.inf), np.full(len(lengths), -np.inf)
-    np.minimum.at(low, row, flat[:, 0])
-    np.maximum.at(high, row, flat[:, 0])
-    some = lengths > 0
-    summary = [lengths, sums[:, 0], sums[:, 0] / np.maximum(lengths, 1), np.where(some, low, 0.0), np.where(some, high, 0.0)]
-    return np.column_stack([*summary, places]).astype(float)
-
-
-def _finite(values: Any, column: str) -> np.ndarray:
-    import pyarrow as pa
-
-    if values.null_count:
-        raise UsageError(f"Column '{column}' has lists with {values.null_count} missing entries.")
-    numbers = np.asarray(values.cast(pa.float64()).to_numpy(), float)
-    if not np.isfinite(numbers).all():
-        raise UsageError(f"Column '{column}' has {int((~np.isfinite(numbers)).sum())} values that are not finite numbers.")
-    return numbers
-
-
-def _one_hot(values: Any, encoding: Encoding) -> np.ndarray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    codes = pc.index_in(values.cast(pa.string()), value_set=pa.array(encoding.levels, pa.string()))
-    if codes.null_count:
-        foreign = next(each for each in values.to_pylist() if each not in encoding.levels)
-        raise UsageError(f"Column '{encoding.column}' has the value {foreign!r}; fitted were {', '.join(encoding.levels)}.")
-    return np.asarray(np.eye(len(encoding.levels))[np.asarray(codes.to_numpy(), int)])
-
-
-def _encoding(stored: Mapping[str, Any]) -> Encoding:
-    return Encoding(stored["column"], stored["kind"], tuple(stored["levels"]), stored["positions"])
 
 
 def _shown(path: str | Path, root: str | Path | None = None) -> str:

@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hwbench import card as cards
 from hwbench import registry, tabular
@@ -259,41 +257,6 @@ def test_another_kind_of_predictor_is_refused(tmp_path):
         tabular.load(tmp_path)
 
 
-texts = st.sampled_from(["a", "b", "c=d"])
-numbers = st.floats(-1e6, 1e6)
-
-
-@given(
-    st.lists(
-        st.tuples(numbers, st.booleans(), texts, st.lists(numbers, max_size=4), st.lists(texts, max_size=20)),
-        min_size=1,
-        max_size=9,
-    )
-)
-def test_encoding_keeps_what_columns_say(rows):
-    names = ("number", "flag", "text", "numbers", "texts")
-    types = (pa.float64(), pa.bool_(), pa.string(), pa.list_(pa.float64()), pa.list_(pa.string()))
-    columns = [pa.array([row[i] for row in rows], type_) for i, type_ in enumerate(types)]
-    data = pa.table(columns, names=names)
-    encodings = tabular.describe(data, names)
-    x = tabular.encode(data, encodings)
-    feature = {name: x[:, i] for i, name in enumerate(name for each in encodings for name in each.names)}
-    assert x.shape == (len(rows), len(feature))
-    longest = max(len(row[3]) for row in rows)
-    for i, (number, flag, text, many, words) in enumerate(rows):
-        assert (feature["number"][i], feature["flag"][i], feature[f"text={text}"][i]) == (number, flag, 1)
-        assert sum(feature[name][i] for name in feature if name.startswith("text=")) == 1
-        assert [feature[f"numbers[{k}]"][i] for k in range(longest)] == many + [0] * (longest - len(many))
-        assert feature["numbers.length"][i] == len(many)
-        assert feature["numbers.sum"][i] == pytest.approx(sum(many), abs=1e-6)
-        assert (feature["numbers.min"][i], feature["numbers.max"][i]) == (min(many, default=0), max(many, default=0))
-        assert feature["texts.length"][i] == len(words)
-        assert all(feature[f"texts.count={word}"][i] == words.count(word) for word in words)
-    # The stored form of an encoding gives the same features; each row alone too.
-    again = [tabular.Encoding(e.column, e.kind, tuple(json.loads(json.dumps(e.levels))), e.positions) for e in encodings]
-    assert np.array_equal(np.vstack([tabular.encode(data.slice(i, 1), again) for i in range(len(rows))]), x)
-
-
 def test_columns_of_another_table_are_joined(tmp_path):
     rng = np.random.default_rng(0)
     width = rng.integers(8, 64, 40)
@@ -313,3 +276,23 @@ def test_columns_of_another_table_are_joined(tmp_path):
     pq.write_table(archs.append_column("latency_ms", pa.array([1.0] * 40)).drop(["arch"]), tmp_path / "archs.parquet")
     with pytest.raises(UsageError, match=r"several rows|no row with"):
         tabular.fit_table(tmp_path / "times.parquet", ["width"], out=tmp_path / "p", beside=[tmp_path / "archs.parquet"])
+
+
+def test_twins_stay_together_and_tell_the_noise(tmp_path):
+    rng = np.random.default_rng(0)
+    width = np.arange(400)
+    rows = pa.table({"width": width, "same": [f"net{w // 2}" for w in width], "other": [f"{w}" for w in width],
+                     "latency_ms": (10.0 + width // 2) * np.exp(rng.normal(0, 0.02, 400))})  # fmt: skip
+    pq.write_table(rows, tmp_path / "t.parquet")
+    options = {"out": tmp_path / "p", "regressor": "ridge"}
+    card = tabular.fit_table(tmp_path / "t.parquet", ["width"], twins="same", **options)
+    # Two draws of 2 %: the mean distance of one from the truth is 0.8 of it.
+    assert card["noise_ceiling"]["mean_abs_error"] == pytest.approx(0.016, rel=0.15)
+    assert (card["noise_ceiling"]["rows"], card["noise_ceiling"]["from"]) == (400, "rows with the same same")
+    assert "--twins same" in card["rebuild"]
+    alone = tabular.fit_table(tmp_path / "t.parquet", ["width"], twins="other", **options)
+    assert alone["noise_ceiling"]["mean_abs_error"] is None
+    rows = rows.set_column(0, "width", pa.array(width // 2))
+    pq.write_table(rows, tmp_path / "t.parquet")
+    with pytest.raises(UsageError, match="same features apart"):
+        tabular.fit_table(tmp_path / "t.parquet", ["width"], twins="other", **options)

@@ -31,6 +31,9 @@ def run(
     noise_column: Annotated[
         list[str] | None, typer.Option("--noise-column", help="Standard deviation of repeats; parts add up. With --from.")
     ] = None,
+    twins: Annotated[
+        str | None, typer.Option("--twins", help="Column that rows computing the same share: noise ceiling. With --from.")
+    ] = None,
     repeats: Annotated[int, typer.Option("--repeats", help="Runs a target is the mean of. With --noise-column.")] = 1,
     rising: Annotated[str, typer.Option("--rising", help="Number columns the target can only rise with. With --from.")] = "",
     limit: Annotated[int | None, typer.Option("--limit", help="At most so many rows, drawn at random. With --from.")] = None,
@@ -78,6 +81,7 @@ def run(
             _names(rising),
             None if Path(source).exists() else tables,
             beside or [],
+            twins,
         )
         _say_table(card, out, json)
         return

@@ -429,8 +429,8 @@ def _left_out(name: str, values: np.ndarray) -> bytes:
     entry = tensor.external_data.add()
     entry.key, entry.value = "location", "left-out"
     body = tensor.SerializeToString()
-    initializer = _length_prefix(_INITIALIZER, len(body)) + body
-    return bytes(_length_prefix(_GRAPH, len(initializer)) + initializer)
+    initializer = length_prefix(_INITIALIZER, len(body)) + body
+    return bytes(length_prefix(_GRAPH, len(initializer)) + initializer)
 
 
 # Field numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data.
@@ -443,13 +443,13 @@ def _initializer_pieces(name: str, values: np.ndarray) -> Iterator[bytes | memor
 
     kind = helper.np_dtype_to_tensor_dtype(values.dtype)
     tensor = TensorProto(name=name, data_type=kind, dims=values.shape).SerializeToString()
-    tensor += _length_prefix(_RAW_DATA, values.nbytes)
-    initializer = _length_prefix(_INITIALIZER, len(tensor) + values.nbytes) + tensor
-    yield _length_prefix(_GRAPH, len(initializer) + values.nbytes) + initializer
+    tensor += length_prefix(_RAW_DATA, values.nbytes)
+    initializer = length_prefix(_INITIALIZER, len(tensor) + values.nbytes) + tensor
+    yield length_prefix(_GRAPH, len(initializer) + values.nbytes) + initializer
     yield np.ascontiguousarray(values).data.cast("B") if values.nbytes else b""
 
 
-def _length_prefix(field_number: int, length: int) -> bytes:
+def length_prefix(field_number: int, length: int) -> bytes:
     """Protobuf's tag and varint length of a length-delimited field."""
     encoded = bytearray([field_number << 3 | 2])
     while length > 127:

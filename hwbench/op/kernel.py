@@ -95,6 +95,29 @@ def number(text: str) -> float:
     return int(plain) if re.fullmatch(r"-?[0-9]+", plain) else float(plain)
 
 
+EQUATION = {"...": "_E", "->": "_T", ",": "_C"}
+"""How a spec writes the marks of Einsum's equations."""
+
+
+def equation_text(equation: str) -> str:
+    """An Einsum equation without marks that a key could not hold, its labels renamed in order: names cost no time."""
+    plain = equation.replace(" ", "")
+    labels: dict[str, str] = {}
+    for letter in re.findall("[A-Za-z]", plain):
+        labels.setdefault(letter, chr(ord("a") + len(labels)))
+    renamed = "".join(labels.get(mark, mark) for mark in plain)
+    for mark, written in EQUATION.items():
+        renamed = renamed.replace(mark, written)
+    return renamed
+
+
+def equation_of(text: str) -> str:
+    """The inverse of `equation_text`, but for the labels' names."""
+    for mark, written in EQUATION.items():
+        text = text.replace(written, mark)
+    return text
+
+
 def attributes_text(attributes: Sequence[Any]) -> str:
     """ONNX attributes as the spec says them, sorted; those no kernel's time depends on are left out."""
     from onnx import AttributeProto, helper
@@ -112,6 +135,8 @@ def attributes_text(attributes: Sequence[Any]) -> str:
             text = f"{attribute.name}.l." + ".".join(number_text(v) for v in value)
         elif kind == AttributeProto.FLOATS:
             text = f"{attribute.name}.m." + ".".join(number_text(v) for v in value)
+        elif kind == AttributeProto.STRING and attribute.name == "equation":
+            text = f"equation.s.{equation_text(value.decode())}"
         elif kind == AttributeProto.STRING and re.fullmatch(rb"[A-Za-z0-9_]*", value):
             text = f"{attribute.name}.s.{value.decode()}"
         else:
@@ -127,7 +152,9 @@ def attributes_of(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in text.split("-") if text != "none" else ():
         name, kind, *values = part.split(".")
-        if kind == "s":
+        if name == "equation":
+            found[name] = equation_of(values[0])
+        elif kind == "s":
             found[name] = values[0] if values else ""
         elif kind in "if":
             found[name] = int(number(values[0])) if kind == "i" else float(number(values[0]))
@@ -232,6 +259,9 @@ def _description(spec: OpSpec) -> tuple[str, dict[str, float]]:
         words = ["product", "constant" if constant else "flowing"]
         if attributes.get("transB", 0) and not constant:
             words.append("turned")
+    elif kind == "Einsum" and (sizes := _contraction(attributes["equation"], given[0].shape, given[1:])) is not None:
+        numbers.update(sizes)
+        words.append("constant" if given[1].letter == "w" else "flowing")
     elif kind in ATTENTIONS and all(len(o.shape) in (3, 4) for o in (*given, *[Operand("o")] * 2)[:2]):  # not packed
         queries, keys = given[0].shape, given[1].shape
         heads = queries[1] if len(queries) == 4 else int(attributes.get("num_heads", attributes.get("q_num_heads", 1)))
@@ -286,6 +316,28 @@ def _description(spec: OpSpec) -> tuple[str, dict[str, float]]:
         inner = math.prod(out.shape[_axis(kind, attributes, out) :]) if out.shape else 1
         numbers["inner"] = float(max(inner, 1))
     return "-".join(words), {name: float(v) for name, v in numbers.items()}
+
+
+def _contraction(equation: str, first: tuple[int, ...], others: Sequence[Operand]) -> dict[str, float] | None:
+    """Two operands' Einsum as a batched product: its sides; None for what is none (one operand, three, a sum of one)."""
+    terms, arrow, out = equation.partition("->")
+    parts = terms.split(",")
+    if not arrow or len(parts) != 2 or len(others) != 1:
+        return None
+    sides: dict[str, int] = {}
+    labels: list[set[str]] = []
+    for term, shape in zip(parts, (first, others[0].shape), strict=True):
+        letters = term.replace("...", "")
+        before, rest = (len(term.partition("...")[0]), len(shape) - len(letters)) if "..." in term else (len(term), 0)
+        sides["..."] = max(sides.get("...", 1), math.prod(shape[before : before + rest]))
+        sides.update(zip(letters, shape[:before] + shape[before + rest :], strict=True))
+        labels.append({*letters, *(["..."] if "..." in term else [])})
+    a, b = labels
+    kept = {*out.replace("...", ""), *(["..."] if "..." in out else [])}
+    if (a ^ b) - kept:
+        return None
+    batch, m, n, k = (math.prod(sides[x] for x in found) for found in (a & b & kept, a - b, b - a, (a & b) - kept))
+    return {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
 
 
 def _fan_in(operand: Operand) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.regressor.base import thinned
+
 PAIRED, TRIPLED = 24, 10
 """Features (those that follow the target most) of which products of two and of three are offered."""
 MOST_ROWS = 10_000
@@ -31,9 +33,7 @@ class Additive:
 
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
         """Learns the weights; rises in every feature whatever `rising` says."""
-        if len(y) > MOST_ROWS:
-            chosen = np.random.default_rng(self.seed).permutation(len(y))[:MOST_ROWS]
-            x, y = x[chosen], y[chosen]
+        x, y = thinned(x, y, MOST_ROWS, self.seed)
         self.offset = np.minimum(x.min(axis=0), 0.0)
         self.scale = np.maximum((x - self.offset).max(axis=0), 1e-12)
         unit = (x - self.offset) / self.scale

@@ -35,3 +35,11 @@ class Regressor(Protocol):
 
     def restore(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Takes up a stored state."""
+
+
+def thinned(x: np.ndarray, y: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most so many rows, drawn at random; all of them in their order where there are no more."""
+    if len(y) <= most:
+        return x, y
+    chosen = np.random.default_rng(seed).permutation(len(y))[:most]
+    return x[chosen], y[chosen]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.regressor.base import thinned
+
 PAIRED = 24
 """Features (those that follow the target most) whose products are offered."""
 MOST_ROWS = 10_000
@@ -31,9 +33,7 @@ class Ridge:
 
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
         """Learns the weights; `rising` is not promised."""
-        if len(y) > MOST_ROWS:
-            chosen = np.random.default_rng(self.seed).permutation(len(y))[:MOST_ROWS]
-            x, y = x[chosen], y[chosen]
+        x, y = thinned(x, y, MOST_ROWS, self.seed)
         target = np.log(y)
         low, high = x.min(axis=0), x.max(axis=0)
         self.logged = np.flatnonzero((low > 0) & (high > low))

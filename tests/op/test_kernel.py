@@ -353,3 +353,35 @@ def test_a_version_may_be_stated_before_the_first_node_only():
 def test_a_kernel_lacks_nothing(key):
     with pytest.raises(UsageError):
         op_of(OpSpec.parse(key))
+
+
+@pytest.mark.parametrize("equation", ["bhid,bhjd->bhij", "... i j, ...jk->...ik", "ij->ji", "ibh,hnd->ibnd"])
+def test_equations_survive_their_text_but_for_their_labels(equation):
+    text = attributes_text([helper.make_attribute("equation", equation)])
+    again = attributes_of(text)["equation"]
+    renamed = dict(zip(dict.fromkeys(c for c in equation if c.isalpha()), "abcdefgh", strict=False))
+    assert again == "".join(renamed.get(c, c) for c in equation.replace(" ", ""))
+    assert attributes_text([helper.make_attribute("equation", again)]) == text
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "expected"),
+    [
+        ("abcd_Cabed_Tabce", ("2x3x5x7", "2x3x4x7", "2x3x5x4"), {"batch": 6, "m": 5, "n": 4, "k": 7}),
+        ("abc_Ccde_Tabde", ("5x1x8", "8x3x4", "5x1x3x4"), {"batch": 1, "m": 5, "n": 12, "k": 8}),
+        ("_Eab_C_Ebc_T_Eac", ("2x3x5x7", "2x3x7x4", "2x3x5x4"), {"batch": 6, "m": 5, "n": 4, "k": 7}),
+    ],
+)
+def test_an_equation_of_two_is_a_product(equation, shapes, expected):
+    first, second, out = shapes
+    group, numbers = describe(kernel("Einsum", f"f{first}_f{second}", f"f{out}", f"equation.s.{equation}", 12))
+    assert group == "Einsum-flowing"
+    assert {name: numbers[name] for name in expected} == expected
+    assert numbers["macs"] == math.prod(expected.values())
+
+
+@pytest.mark.parametrize(("equation", "inputs"), [("ab_Tba", "f3x4"), ("ab_Cb_Tb", "f3x4_f4"), ("a_Cb_Cc_Tabc", "f4_f3_f1")])
+def test_an_equation_that_is_no_product_is_a_group_of_its_own(equation, inputs):
+    group, numbers = describe(kernel("Einsum", inputs, "f4x3", f"equation.s.{equation}", 12))
+    assert not group.endswith(("flowing", "constant"))
+    assert "macs" not in numbers
