@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import anatomy, estimator, registry, stats
+from hwbench import anatomy, conformal, estimator, registry, stats
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
@@ -319,12 +319,12 @@ def _calibrated(
         # Doubt of a family never seen, beside that of the kernels' prices.
         family = float(np.sqrt(np.mean(np.log(truth(strange_keys) / predicted) ** 2)))
         doubt = np.hypot([terms[k].doubt_ms for k in strange_keys] / predicted, family)
-        band, how = estimator.interval(predicted, truth(strange_keys), doubt)
+        band, how = conformal.interval(predicted, truth(strange_keys), doubt)
         document[statistic] = {
             "weights": dict(zip(TERMS, weights.tolist(), strict=True)),
             "family_doubt": family,
             "band": {**band.state(), "how": how},
-            "coverage": estimator.coverage_evidence(predicted, truth(strange_keys)),
+            "coverage": conformal.coverage_evidence(predicted, truth(strange_keys)),
             "holdout": asdict(stats.accuracy(guess(weights, test_keys), truth(test_keys))),
             "unseen_family": {
                 a.space.name: asdict(stats.accuracy(p, truth(a.keys))) for a, p in zip(heldout, strange, strict=True)

@@ -9,7 +9,8 @@ get narrow bands. Each side has its own quantile: predictors err to one side.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,8 @@ COVERAGE = 0.9
 """Share of new measurements that fall inside, unless asked otherwise."""
 LEAST_SCALE = 1e-4
 """A predictor is never more sure than this (relative)."""
+SPLITS = 200
+"""Random splits behind a card's statement of coverage."""
 _ROUNDING = 1e-9
 """1 - 0.9 is a little less than 0.1: without this, 19 pairs would not do, and 99 would lose a rank on each side."""
 
@@ -94,4 +97,42 @@ def evidence(predicted: np.ndarray, band: Band, measured: np.ndarray, scale: np.
         "asked": band.coverage,
         "covered": covered(low, high, measured),
         "median_width": float(np.median((high - low) / predicted)),
+    }
+
+
+def interval(predicted: np.ndarray, measured: np.ndarray, scale: np.ndarray | float = 1.0) -> tuple[Band, str]:
+    """(band of relative residuals, how far its promise goes) from pairs the predictor was not fitted on.
+
+    Never excludes the prediction itself: a band that only holds on one side is widened to it.
+    """
+    n, needed = len(measured), least_pairs(COVERAGE)
+    if n >= needed:
+        band = calibrate(predicted, measured, scale=scale)
+        how = f"split-conformal, {n} networks not fitted on"
+    else:
+        residuals = np.log(measured / predicted) / scale
+        band = Band(float(residuals.min()), float(residuals.max()), (n - 1) / (n + 1), n)
+        how = f"widest residual of {n} networks not fitted on: covers {band.coverage:.0%}; 90 % needs {needed}"
+    return replace(band, below=min(band.below, 0.0), above=max(band.above, 0.0)), how
+
+
+def coverage_evidence(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any] | None:
+    """How often a band from one part of the pairs covers the other part: mean over random splits; None below 24 pairs."""
+    n, needed = len(measured), least_pairs(COVERAGE)
+    if n < needed + 5:
+        return None
+    rng = np.random.default_rng(0)
+    size = max(needed, n // 2)
+    found = []
+    for _ in range(SPLITS):
+        order = rng.permutation(n)
+        part, rest = order[:size], order[size:]
+        band = interval(predicted[part], measured[part])[0]
+        found.append(evidence(predicted[rest], band, measured[rest]))
+    return {
+        "n": n,
+        "asked": COVERAGE,
+        "covered": float(np.mean([e["covered"] for e in found])),
+        "median_width": float(np.median([e["median_width"] for e in found])),
+        "how": f"band from {size} networks, judged on the other {n - size}, {SPLITS} random splits",
     }

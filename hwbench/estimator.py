@@ -13,7 +13,7 @@ which share was measured. Intervals are conformal, over networks the predictor w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.architecture import Architectures, of_values, sample
 from hwbench.architecture import read as read_architectures
-from hwbench.conformal import Band
 from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
@@ -49,8 +48,6 @@ HOLDOUT_SEED_OFFSET = 1_000_003
 """Held-out networks come from another seed than the fitted ones."""
 LEAST_LEFT_OUT = 4
 """A calibration takes 4 networks, so one can be left out of more than that."""
-SPLITS = 200
-"""Random splits behind a card's statement of coverage."""
 
 
 @dataclass(frozen=True)
@@ -323,12 +320,12 @@ def _fit_all(
             # Networks left out of the fit in turn are as new to it as held-out ones.
             left_out = additivity.left_out(name, rows_ms, fit_loads, _values(truth, fit_keys))
             pairs = [np.append(pairs[0], left_out), np.append(pairs[1], _values(truth, fit_keys))]
-        band, how = interval(*pairs)
+        band, how = conformal.interval(*pairs)
         document["statistics"][statistic] = {
             "state": values,
             "band": {**band.state(), "how": how},
             "margin": band.margin,
-            "coverage": coverage_evidence(*pairs),
+            "coverage": conformal.coverage_evidence(*pairs),
             "noise_ceiling": noise_ceiling([rows[k] for k in loads], statistic),
             "holdout": errors(holdout_keys),
             "holdout_by_space": {a.space.name: errors(a.keys) for a in heldout},
@@ -342,44 +339,6 @@ def _fit_all(
 
 def _values(by_key: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
     return np.array([by_key[k] for k in keys], float)
-
-
-def interval(predicted: np.ndarray, measured: np.ndarray, scale: np.ndarray | float = 1.0) -> tuple[Band, str]:
-    """(band of relative residuals, how far its promise goes) from pairs the predictor was not fitted on.
-
-    Never excludes the prediction itself: a band that only holds on one side is widened to it.
-    """
-    n, needed = len(measured), conformal.least_pairs(conformal.COVERAGE)
-    if n >= needed:
-        band = conformal.calibrate(predicted, measured, scale=scale)
-        how = f"split-conformal, {n} networks not fitted on"
-    else:
-        residuals = np.log(measured / predicted) / scale
-        band = Band(float(residuals.min()), float(residuals.max()), (n - 1) / (n + 1), n)
-        how = f"widest residual of {n} networks not fitted on: covers {band.coverage:.0%}; 90 % needs {needed}"
-    return replace(band, below=min(band.below, 0.0), above=max(band.above, 0.0)), how
-
-
-def coverage_evidence(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any] | None:
-    """How often a band from one part of the pairs covers the other part: mean over random splits; None below 24 pairs."""
-    n, needed = len(measured), conformal.least_pairs(conformal.COVERAGE)
-    if n < needed + 5:
-        return None
-    rng = np.random.default_rng(0)
-    size = max(needed, n // 2)
-    found = []
-    for _ in range(SPLITS):
-        order = rng.permutation(n)
-        part, rest = order[:size], order[size:]
-        band = interval(predicted[part], measured[part])[0]
-        found.append(conformal.evidence(predicted[rest], band, measured[rest]))
-    return {
-        "n": n,
-        "asked": conformal.COVERAGE,
-        "covered": float(np.mean([e["covered"] for e in found])),
-        "median_width": float(np.median([e["median_width"] for e in found])),
-        "how": f"band from {size} networks, judged on the other {n - size}, {SPLITS} random splits",
-    }
 
 
 def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:

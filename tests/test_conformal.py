@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench.conformal import LEAST_SCALE, Band, calibrate, covered, evidence, falls_short, least_pairs
+from hwbench.conformal import (
+    LEAST_SCALE,
+    Band,
+    calibrate,
+    coverage_evidence,
+    covered,
+    evidence,
+    falls_short,
+    interval,
+    least_pairs,
+)
 from hwbench.errors import UsageError
 
 SHAPES = {
@@ -134,3 +144,35 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 def test_a_band_survives_json(below, above, coverage, n):
     band = Band(below, above, coverage, n)
     assert Band(**json.loads(json.dumps(band.state()))) == band
+
+
+def pairs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    measured = rng.uniform(5, 50, n)
+    return measured * np.exp(rng.normal(0.01, 0.03, n)), measured
+
+
+def test_intervals_cover_new_networks_as_promised():
+    inside, above = [], []
+    for seed in range(60):
+        predicted, measured = pairs(59, seed)
+        band, how = interval(predicted[:39], measured[:39])
+        assert how == "split-conformal, 39 networks not fitted on"
+        low, high = band.bounds(predicted[39:])
+        inside.append(covered(low, high, measured[39:]))
+        above.append(np.mean(measured[39:] <= high))
+    assert 0.88 < np.mean(inside) < 0.95
+    assert 0.94 < np.mean(above) < 0.98, "the upper end alone is a 95 % bound"
+    widest, _ = interval(*pairs(9))
+    assert widest.coverage == 0.8
+    assert coverage_evidence(*pairs(23)) is None
+    told = coverage_evidence(*pairs(60))
+    assert 0.8 < told["covered"] < 1
+    assert told["how"] == "band from 30 networks, judged on the other 30, 200 random splits"
+
+
+def test_an_interval_never_excludes_the_prediction():
+    predicted, measured = pairs(40)
+    for shift in (0.5, 2.0):
+        band, _ = interval(predicted * shift, measured)
+        assert band.below <= 0 <= band.above

@@ -178,38 +178,6 @@ def test_few_held_out_networks_give_their_widest_residual_and_say_so(fitted_work
 # Intervals
 
 
-def pairs(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    measured = rng.uniform(5, 50, n)
-    return measured * np.exp(rng.normal(0.01, 0.03, n)), measured
-
-
-def test_intervals_cover_new_networks_as_promised():
-    inside, above = [], []
-    for seed in range(60):
-        predicted, measured = pairs(59, seed)
-        band, how = estimator.interval(predicted[:39], measured[:39])
-        assert how == "split-conformal, 39 networks not fitted on"
-        low, high = band.bounds(predicted[39:])
-        inside.append(conformal.covered(low, high, measured[39:]))
-        above.append(np.mean(measured[39:] <= high))
-    assert 0.88 < np.mean(inside) < 0.95
-    assert 0.94 < np.mean(above) < 0.98, "the upper end alone is a 95 % bound"
-    widest, _ = estimator.interval(*pairs(9))
-    assert widest.coverage == 0.8
-    assert estimator.coverage_evidence(*pairs(23)) is None
-    evidence = estimator.coverage_evidence(*pairs(60))
-    assert 0.8 < evidence["covered"] < 1
-    assert evidence["how"] == "band from 30 networks, judged on the other 30, 200 random splits"
-
-
-def test_an_interval_never_excludes_the_prediction():
-    predicted, measured = pairs(40)
-    for shift in (0.5, 2.0):
-        band, _ = estimator.interval(predicted * shift, measured)
-        assert band.below <= 0 <= band.above
-
-
 def test_networks_left_out_of_the_fit_stand_in_for_held_out_ones(copy):
     place = workspace.Workspace.at(copy)
     card = estimator.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True).card
