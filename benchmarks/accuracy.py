@@ -7,8 +7,8 @@
 3. kernels    kernels of the catalogue (at most 1,500 rows)
 4. fit        the calibrated sum and the kernel predictor, from what was stored; both go to WORKSPACE/predictors
 5. models     `transformers` configurations exported by torch, measured and predicted
-6. layers     the models' own kernels, measured: which one the predictor gets most wrong
-7. later      models chosen after the predictor was frozen
+6. later      models chosen after the predictor was frozen
+7. layers     the models' own kernels, measured: which one the predictor gets most wrong
 
 Writes WORKSPACE/accuracy.json and accuracy.md.
 """
@@ -48,13 +48,13 @@ TEST_SEED = 77_777
 KERNELS = 1440
 BLOCK_POLICY = Policy(max_processes=5, max_seconds=180.0)
 KERNEL_POLICY = Policy(rounds=2, burst_ms=15.0, max_processes=4, max_seconds=240.0)
-POLICY = replace(NETWORK_POLICY, rounds=4, burst_readings=2, burst_ms=40.0, min_processes=3, max_processes=6,
+POLICY = replace(NETWORK_POLICY, rounds=2, burst_readings=2, burst_ms=40.0, min_processes=3, max_processes=6,
                  max_seconds=3600.0, overtime=1.1, wait_ms=40.0)  # fmt: skip
 """Many networks, each briefly: of long runs the lowest readings count, so there is little to wait for. What is left of
 the hour after three processes goes to the networks that these disagree on."""
 MODEL_POLICY = replace(MEASURE_POLICY, max_processes=4)
 SETTING = Setting()
-STAGES = ("blocks", "networks", "kernels", "fit", "models", "layers", "later")
+STAGES = ("blocks", "networks", "kernels", "fit", "models", "later", "layers")
 
 
 def stage_table(workspace: Path, name: str, specs: list[OpSpec], policy: Policy) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def main() -> None:
         elif stage == "later":
             found[stage] = stage_models(options.workspace, folder, [*models.LATER])
         else:
-            names = [row["model"] for row in found["models"] if "refused" not in row]
+            names = [row["model"] for part in ("models", "later") for row in found.get(part, []) if "refused" not in row]
             asked = appraiser.load(workspace=options.workspace)
             found[stage] = stage_layers(options.workspace, options.workspace / "layers", folder, names, asked)
         found["device"], found["date"] = device.local_name(), time.strftime("%Y-%m-%d")
