@@ -28,7 +28,7 @@ bench: $(VENV)/dev.done  ## speeds as ratios against peers, measured in one run;
 study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured anew on this machine (about an hour)
 	$(BIN)/python -m benchmarks.study
 
-accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four spaces, models of transformers (about 75 minutes)
+accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four spaces, models of transformers (about 2 hours)
 	$(PIP) transformers
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.active --workspace .accuracy --space nasvit --networks 16 --out .accuracy/active

@@ -29,7 +29,6 @@ from hwbench import anatomy, appraiser, architecture, conformal, device
 from hwbench.architecture import Architectures
 from hwbench.catalogue import catalogue
 from hwbench.cli._console import progress
-from hwbench.conformal import Band
 from hwbench.engine.policy import Policy
 from hwbench.errors import HwbenchError
 from hwbench.estimator import calibration_sets, fit, flops_of, stored_networks
@@ -48,10 +47,9 @@ TEST_SEED = 77_777
 KERNELS = 1440
 BLOCK_POLICY = Policy(max_processes=5, max_seconds=180.0)
 KERNEL_POLICY = Policy(rounds=2, burst_ms=15.0, max_processes=4, max_seconds=240.0)
-POLICY = replace(NETWORK_POLICY, rounds=2, burst_readings=2, burst_ms=40.0, min_processes=3, max_processes=6,
-                 max_seconds=3600.0, overtime=1.1, wait_ms=40.0)  # fmt: skip
-"""Many networks, each briefly: of long runs the lowest readings count, so there is little to wait for. What is left of
-the hour after three processes goes to the networks that these disagree on."""
+LAYER_POLICY = replace(KERNEL_POLICY, burst_ms=8.0, min_processes=2, max_processes=2)
+POLICY = replace(NETWORK_POLICY, rounds=2, burst_readings=2, burst_ms=40.0, max_processes=3, wait_ms=40.0)
+"""Many networks, each briefly: of long runs the lowest readings count, so there is little to wait for."""
 MODEL_POLICY = replace(MEASURE_POLICY, max_processes=4)
 SETTING = Setting()
 STAGES = ("blocks", "networks", "kernels", "fit", "models", "later", "layers")
@@ -95,22 +93,23 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
     measured = stored_networks(test, Workspace.at(workspace), device.local_name(), "onnxruntime", SETTING)
     predictor = fitted.predictors["min"]
     part = fitted.card["statistics"]["min"]
-    band = Band(**{k: v for k, v in part["band"].items() if k != "how"})
 
-    def pairs(chosen: Architectures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def pairs(chosen: Architectures) -> tuple[np.ndarray, ...]:
         loads = [spaces.lower(chosen.space, column) for column in chosen.population.T]
         truth = np.array([measured[k]["latency_min_ms"] for k in chosen.keys])
         flops = np.array([flops_of(w) for w in loads])
-        return np.array([sum_ops(predictor, w) for w in loads]), truth, flops
+        guess = np.array([sum_ops(predictor, w) for w in loads])
+        band = fitted.band("min", chosen.space.name)
+        assert band is not None
+        return guess, truth, flops, *band.bounds(guess)
 
     by_space = {a.space.name: pairs(a) for a in test}
     constant, slope = part["baselines"]["flops"]
     rows = []
-    for name, (guess, truth, flops) in {
+    for name, (guess, truth, flops, low, high) in {
         **by_space,
         "pooled": tuple(map(np.concatenate, zip(*by_space.values(), strict=True))),
     }.items():
-        low, high = band.bounds(guess)
         inside = int(((low <= truth) & (truth <= high)).sum())
         rows.append(
             {
@@ -129,6 +128,7 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
         "predictor": fitted.card["predictor"],
         "additivity": fitted.card["additivity"],
         "band": part["band"],
+        "band_by_space": part["band_by_space"],
         "noise_ceiling": fitted.card["noise_ceiling"],
         "test": rows,
         "fit_seconds": seconds,
@@ -193,7 +193,7 @@ def stage_layers(
             wanted[spec.key] = spec
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:
-        profile_specs(list(wanted.values()), workspace=scratch, policy=KERNEL_POLICY, tick=tick)
+        profile_specs(list(wanted.values()), workspace=scratch, policy=LAYER_POLICY, tick=tick)
     measured = appraiser._rows(Workspace.at(scratch), device.local_name(), "onnxruntime", SETTING, asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
@@ -267,7 +267,8 @@ def report(found: dict[str, Any]) -> str:
         part = found["fit"]
         lines += [
             "", f"Predictor: {(part['additivity'] or {}).get('why', part['predictor'])}", "",
-            f"Interval: {part['band']['how']}. Noise ceiling {100 * part['noise_ceiling']:.2f} %.", "",
+            f"Intervals: {'; '.join(each['how'] for each in part['band_by_space'].values())}.", "",
+            f"Noise ceiling {100 * part['noise_ceiling']:.2f} %.", "",
             "| space | networks | mean % | p95 % | worst % | within 5 % | within 10 % | FLOPs, mean % | covered % | width % |",
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]  # fmt: skip

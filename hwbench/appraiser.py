@@ -2,7 +2,7 @@
 
 predictors/<device>/onnx-<runtime>-<setting>/card.json, arrays.npz
 
-hwbench profile --kernels 1400                   measures the kernels models are made of (hwbench.catalogue)
+hwbench profile --kernels 1440                   measures the kernels models are made of (hwbench.catalogue)
 hwbench fit --kernels --space bert --space nasvit    a model of their latencies, calibrated on whole networks
 hwbench predict MODEL.onnx                       total, interval, coverage, layer by layer
 
@@ -219,7 +219,7 @@ def fit_models(
     table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
     rows_ms = kernel_rows(table, setting)
     if not rows_ms:
-        raise UsageError(f"{table.path} has no kernels at {setting.key}. Run: hwbench profile --kernels 1400")
+        raise UsageError(f"{table.path} has no kernels at {setting.key}. Run: hwbench profile --kernels 1440")
     model = OpModel(reach=REACH)
     model.fit([OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values())), setting)
     caches = devices.get(device_name, place.root).caches_bytes
@@ -268,7 +268,7 @@ def _require_prices(found: Mapping[str, Anatomy], prices: Prices, setting: Setti
     if missing:
         raise MissingOps(
             f"{len(missing)} kernels of the calibration networks have no price at {setting.key}; first: {missing[0]}. "
-            "Run: hwbench profile --kernels 1400",
+            "Run: hwbench profile --kernels 1440",
             missing,
         )
 
@@ -402,7 +402,7 @@ def load(
         have = sorted({path.parts[-3] for path in place.each("predictors", pattern=f"*/{KIND}-*/{cards.CARD}")})
         raise UsageError(
             f"No predictor of ONNX models of {runtime} at {setting.key} on {name}; there are some for: "
-            f"{', '.join(have) or 'no device'}. Run: hwbench profile --kernels 1400, then: hwbench fit --kernels --space SPACES"
+            f"{', '.join(have) or 'no device'}. Run: hwbench profile --kernels 1440, then: hwbench fit --kernels --space SPACES"
         )
     card = cards.read(found.parent)
     if device == "local":

@@ -236,7 +236,7 @@ def biased(kind: str) -> Callable[[Rng], OpSpec]:
     return draw
 
 
-def binary(kind: str, version: int, form: str, out: str = "f") -> Callable[[Rng], OpSpec]:
+def binary(kind: str, version: int, form: str, out: str = "f", scalar: str = "c0p5") -> Callable[[Rng], OpSpec]:
     """Two operands: alike, a bias over the last axis, a scale per channel, or a scalar."""
 
     def draw(rng: Rng) -> OpSpec:
@@ -248,7 +248,7 @@ def binary(kind: str, version: int, form: str, out: str = "f") -> Callable[[Rng]
             "bias": f"w{sides[-1]}",
             "channel": f"f{shape(1, sides[1], 1, 1)}",
             "row": f"f{shape(*sides[:-1], 1)}",
-            "scalar": "c0p5",
+            "scalar": scalar,
         }[form]
         return spec(kind, version, [f"f{shape(*sides)}", second], [f"{out}{shape(*sides)}"])
 
@@ -513,6 +513,19 @@ def grouped_blocked(rng: Rng) -> OpSpec:
     return spec(BLOCKED, 1, given, [f"f{shape(1, channels, out, out)}"], attributes)
 
 
+def fused_plain(rng: Rng) -> OpSpec:
+    """Convolution that takes its activation in, of channels that fill no vectors: squeeze-and-excitation of small nets."""
+    into, filters = pick(rng, (4, 6, 10, 12, 20, 28, 36, 44)), pick(rng, CHANNELS[:24])
+    kernel, side = (1, 1) if rng.random() < 0.6 else (pick(rng, (1, 3)), pick(rng, SIDES[:14]))
+    by = kernel // 2
+    activation = ("Relu", "Sigmoid", "HardSigmoid-activation_params.m.0p2.0p5")[rng.integers(3)]
+    attributes = (
+        f"activation.s.{activation}-group.i.1-kernel_shape.l.{kernel}.{kernel}-pads.l.{by}.{by}.{by}.{by}-strides.l.1.1"
+    )
+    given = [f"f{shape(1, into, side, side)}", f"w{shape(filters, into, kernel, kernel)}", f"w{filters}"]
+    return spec("com.microsoft.FusedConv", 1, given, [f"f{shape(1, filters, side, side)}"], attributes)
+
+
 def grouped_1d(rng: Rng) -> OpSpec:
     """Convolution in groups over a sequence: instead of linear layers, or to tell positions."""
     kernel, groups = ((1, 2), (1, 4), (1, 8), (3, 4), (31, 16), (128, 16))[rng.integers(6)]
@@ -617,6 +630,7 @@ FAMILIES: tuple[tuple[float, Callable[[Rng], OpSpec]], ...] = (
     (4, counting("And", 7, ["b*", "b*"], "b")), (4, counting("CumSum", 14, ["i*", "v1"], "i")),
     (4, counting("Greater", 13, ["i*", "i*"], "b")), (4, counting("Where", 16, ["b*", "i*", "v0"], "i")),
     (3, stream), (18, grouped_blocked), (10, grouped_1d), (14, depthwise_plain), (28, contraction), (5, folded),
+    (14, fused_plain), (10, binary("Pow", 15, "scalar", scalar="c2")), (8, binary("Pow", 15, "scalar", scalar="c3")),
 )  # fmt: skip
 """(weight, how to draw one): products and convolutions, where the time goes, have most."""
 MOST_TRIES = 400

@@ -26,6 +26,7 @@ from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.architecture import Architectures, of_values, sample
 from hwbench.architecture import read as read_architectures
+from hwbench.conformal import Band
 from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
@@ -65,14 +66,21 @@ class Fitted:
         """What it predicts for."""
         return Setting(**self.card["setting"])
 
-    def margin(self, statistic: str) -> float:
+    def margin(self, statistic: str, space: str | None = None) -> float:
         """How far above its prediction (relative) 95 % of networks stay: the upper end of the 90 % interval."""
-        return float(self.card["statistics"][statistic]["margin"])
+        band = self.band(statistic, space)
+        return band.margin if band else float(self.card["statistics"][statistic]["margin"])
 
-    def _below(self, statistic: str) -> float:
+    def _below(self, statistic: str, space: str | None) -> float:
         """How far below its prediction; cards of version 1 state one margin for both sides."""
+        band = self.band(statistic, space)
+        return -float(np.expm1(band.below)) if band else min(self.margin(statistic), 1.0)
+
+    def band(self, statistic: str, space: str | None = None) -> Band | None:
+        """The band of a space, where it had networks enough for one of its own, or of all; None in cards of version 1."""
         part = self.card["statistics"][statistic]
-        return -float(np.expm1(part["band"]["below"])) if "band" in part else min(self.margin(statistic), 1.0)
+        found = part.get("band_by_space", {}).get(space, part.get("band"))
+        return Band(**{k: v for k, v in found.items() if k != "how"}) if found else None
 
     def cost(self, space: Space, statistic: str) -> Cost:
         """The compiled latency of a space, with the certified upper bound."""
@@ -83,7 +91,7 @@ class Fitted:
             self.require(specs)
             return predictor.op_ms(specs)
 
-        return summed_cost(space, name, "ms", op_value, predictor.constant_ms, self.margin(statistic))
+        return summed_cost(space, name, "ms", op_value, predictor.constant_ms, self.margin(statistic, space.name))
 
     def require(self, specs: Sequence[OpSpec]) -> None:
         """Raises MissingOps if an op is unknown to the predictor."""
@@ -92,21 +100,21 @@ class Fitted:
         if missing:
             raise luts.missing_ops(missing, self.setting, f"{self.folder} (then: hwbench fit)")
 
-    def predict(self, workload: Workload, statistic: str) -> Prediction:
-        """Latency, interval, and what each op adds."""
+    def predict(self, workload: Workload, statistic: str, space: str | None = None) -> Prediction:
+        """Latency, interval (that of its space, where it is named and has one), and what each op adds."""
         counts = workload.counts()
         self.require(list(counts))
         predictor = self.predictors[statistic]
         per_op = predictor.op_ms(list(counts)) * np.array(list(counts.values()), float)
         total = float(predictor.constant_ms + per_op.sum())
-        upper_ms = total * (1 + self.margin(statistic))
+        upper_ms = total * (1 + self.margin(statistic, space))
         return Prediction(
             latency_ms=total,
             upper_ms=upper_ms,
             statistic=statistic,
             coverage=sum(n for s, n in counts.items() if s.key not in self.filled) / sum(counts.values()),
             source=str(self.folder),
-            low_ms=total * (1 - self._below(statistic)),
+            low_ms=total * (1 - self._below(statistic, space)),
             high_ms=upper_ms,
             ops_ms={spec.key: float(ms) for spec, ms in zip(counts, per_op, strict=True)},
         )
@@ -324,6 +332,7 @@ def _fit_all(
         document["statistics"][statistic] = {
             "state": values,
             "band": {**band.state(), "how": how},
+            "band_by_space": _bands_by_space(heldout, guess, truth),
             "margin": band.margin,
             "coverage": conformal.coverage_evidence(*pairs),
             "noise_ceiling": noise_ceiling([rows[k] for k in loads], statistic),
@@ -335,6 +344,26 @@ def _fit_all(
         predictors[statistic] = predictor
     document["noise"] = stats.noise([rows[k] for k in loads])
     return document, predictors, arrays
+
+
+def _bands_by_space(
+    heldout: Sequence[Architectures], guess: Mapping[str, float], truth: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Spaces differ in how well they are predicted: one band of all residuals, in units of their space's mean residual.
+
+    Empty where a space has too few held-out networks to know its unit.
+    """
+    if any(len(each) < conformal.least_pairs(conformal.COVERAGE) for each in heldout):
+        return {}
+    pairs = {each.space.name: (_values(guess, each.keys), _values(truth, each.keys)) for each in heldout}
+    unit = {name: float(np.abs(np.log(measured / predicted)).mean()) for name, (predicted, measured) in pairs.items()}
+    scale = np.concatenate([np.full(len(measured), unit[name]) for name, (_, measured) in pairs.items()])
+    predicted, measured = map(np.concatenate, zip(*pairs.values(), strict=True))
+    band, how = conformal.interval(predicted, measured, scale)
+    return {
+        name: {**band.state(), "below": band.below * own, "above": band.above * own, "how": f"{how}, in units of {own:.2%}"}
+        for name, own in unit.items()
+    }
 
 
 def _values(by_key: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
@@ -358,7 +387,7 @@ def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") ->
     answers = []
     for row in rows:
         column = np.frombuffer(bytes.fromhex(row["key"].rpartition("/")[2]), np.uint8)
-        answers.append(fitted.predict(spaces.lower(registry.get("space", row["space"]), column), statistic))
+        answers.append(fitted.predict(spaces.lower(registry.get("space", row["space"]), column), statistic, row["space"]))
     truth = np.array([row[luts.STATISTICS[statistic]] for row in rows], float)
     low, guess, high = (np.array([getattr(a, name) for a in answers]) for name in ("low_ms", "latency_ms", "high_ms"))
     covered = conformal.covered(low, high, truth)
@@ -485,7 +514,7 @@ def predict(
     answers = []
     for values, column in zip(architectures.values, architectures.population.T, strict=True):
         workload = spaces.lower(architectures.space, column)
-        found = fitted.predict(workload, statistic)
+        found = fitted.predict(workload, statistic, space)
         answers.append(
             {
                 "architecture": values,

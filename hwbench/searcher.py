@@ -287,7 +287,7 @@ def _result(
             **settings,
             "evaluated": len(trials),
             "feasible": int(trials.feasible.sum()),
-            "margin": fitted.margin(statistic),
+            "margin": fitted.margin(statistic, space.name),
             "predictor_folder": "/".join(fitted.folder.parts[-3:]),
             "space_size": str(spaces.size(space)),
             "finalists": [{**facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],

@@ -101,7 +101,7 @@ def compare(
     for architectures in sets:
         for key, values, column in zip(architectures.keys, architectures.values, architectures.population.T, strict=True):
             workload = spaces.lower(architectures.space, column)
-            found = fitted.predict(workload, statistic)
+            found = fitted.predict(workload, statistic, architectures.space.name)
             row = {name: value for name, value in measured[key].items() if name in keep}
             row.update(
                 space=architectures.space.name,

@@ -23,7 +23,7 @@ def run(
     space: Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")] = None,
     kernels: Annotated[
         int | None,
-        typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1400 are a good table)."),
+        typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1440 are a good table)."),
     ] = None,
     model: Annotated[
         list[Path] | None, typer.Option("--model", help="The kernels of this ONNX model; repeat for several.")
@@ -68,7 +68,7 @@ def run(
     )
     setting = options.setting(dtype, batch, threads)
     if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
-        raise UsageError("Give one of --space SPACE, --kernels 1400 and --model MODEL.onnx: what is to be measured.")
+        raise UsageError("Give one of --space SPACE, --kernels 1440 and --model MODEL.onnx: what is to be measured.")
     if until is not None:
         from hwbench.active import profile_until
 

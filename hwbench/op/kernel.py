@@ -40,6 +40,8 @@ SILENT = ("epsilon", "stash_type", "auto_pad.s.NOTSET", "dilations.l.1.1", "coun
 """Attributes, by name or with this value only, that no time and no shape depends on."""
 WAYS = ("approximate", "mode", "reduction")
 """Attributes that choose another way of computing."""
+CHEAP_POWERS = ((2.0,), (3.0,))
+"""Exponents that runtimes multiply out; others cost twenty times as much."""
 VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 """Inside a model these move nothing; alone they would copy. They are profiled on a single value: what a call costs."""
 
@@ -285,7 +287,7 @@ def _description(spec: OpSpec) -> tuple[str, dict[str, float]]:
         into, filters = (weight[0], channels * groups) if upward else (channels * groups, weight[0])
         numbers.update(channels=into, filters=filters, area=area, positions=side * out.shape[0],
                        stride=max(strides), macs=macs)  # fmt: skip
-        layout = kind.rpartition(".")[0].rpartition(".")[2] or "plain"
+        layout = "nchwc" if ".nchwc." in kind else "plain"
         words = ["convolution", "upward" if upward else layout, form]
         numbers["summed"] = float(sum(o.letter == "f" for o in given) > 1)
         numbers["activated"] = float("activation" in attributes)
@@ -303,6 +305,8 @@ def _description(spec: OpSpec) -> tuple[str, dict[str, float]]:
         words.append(given[0].letter)
     else:
         words += [str(attributes[name]) for name in WAYS if name in attributes]
+        if kind == "Pow" and given[1].values in CHEAP_POWERS:
+            words.append(f"by-{given[1].values[0]:.0f}")
         flowing = [o for o in given if o.letter not in "ovc"]
         if len(flowing) > 1 and len(made) == 1:
             same = all(o.shape == out.shape or not o.size > 1 for o in flowing)
