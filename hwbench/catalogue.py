@@ -540,18 +540,13 @@ def depthwise_plain(rng: Rng) -> OpSpec:
     """Every channel by itself in the common layout: sequences, and images whose channels fill no vectors."""
     if rng.random() < 0.6:
         channels, length, kernel = pick(rng, WIDTHS[:24]), pick(rng, TOKENS[3:20]), pick(rng, (3, 4, 7, 15, 31))
-        by, out = kernel // 2, length + 2 * (kernel // 2) - kernel + 1
-        sides, made, area, pads, strides = (length,), (out,), (kernel,), (by, by), (1,)
+        sides, stride = [length], 1
     else:
-        channels, side, kernel, stride = (
-            pick(rng, (9, 12, 20, 36, 60, 100)),
-            pick(rng, SIDES),
-            pick(rng, (3, 5)),
-            pick(rng, (1, 2)),
-        )
-        by, out = kernel // 2, (side - 1) // stride + 1
-        sides, made, area, pads, strides = (side, side), (out, out), (kernel, kernel), (by,) * 4, (stride, stride)
-    lists = {"kernel_shape": area, "pads": pads, "strides": strides}
+        channels, side, kernel = pick(rng, (9, 12, 20, 36, 60, 100)), pick(rng, SIDES), pick(rng, (3, 5))
+        sides, stride = [side, side], pick(rng, (1, 2))
+    by, axes = kernel // 2, len(sides)
+    made, area = [(side + 2 * by - kernel) // stride + 1 for side in sides], [kernel] * axes
+    lists = {"kernel_shape": area, "pads": [by] * 2 * axes, "strides": [stride] * axes}
     attributes = "-".join([f"group.i.{channels}", *(f"{name}.l." + ".".join(map(str, v)) for name, v in lists.items())])
     given = [f"f{shape(1, channels, *sides)}", f"w{shape(channels, 1, *area)}", f"w{channels}"]
     return spec("Conv", 11, given, [f"f{shape(1, channels, *made)}"], attributes)
