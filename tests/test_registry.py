@@ -301,7 +301,7 @@ def params(specs):
 
 searcher.estimators.load = lambda *args, **kwargs: SimpleNamespace(
     cost=lambda space, statistic: summed_cost(space, "params", "M", params),
-    card={"device": "none", "statistics": {}}, margin=lambda statistic: 0.0, folder=Path("nowhere"),
+    card={"device": "none", "statistics": {}}, margin=lambda statistic, space: 0.0, folder=Path("nowhere"),
 )
 found = searcher.search("autoformer-tiny", 6.5, "out", strategy="climb", evaluations=400, seed=1)["search"]
 assert found["strategy"] == "climb" and 100 < found["evaluated"] <= 400, found
