@@ -8,7 +8,7 @@ cache, and a population is scored by a handful of look-ups without a Python loop
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,10 @@ class Cost:
     """What the value will not exceed; the value itself where it is exact."""
     least: Callable[[], tuple[float, np.ndarray]]
     """(smallest upper bound any architecture of the space reaches, that architecture)."""
+    sum: CompiledSum
+    """What the value adds up from, to be weighed against other costs."""
+    margin: float
+    """The upper bound is (1 + margin) times the value."""
 
 
 class CompiledSum:
@@ -60,6 +64,8 @@ class CompiledSum:
             tables[slot.genes] = tables[slot.genes] + table if slot.genes in tables else table
         self.constant += float(tables.pop((), np.zeros(())))
         self._tables = tables
+        self.factors = tuple(tables.items())
+        """(genes, what each combination of their choices adds to `constant`)."""
         self._merged = _merge(tables, [len(g.choices) for g in space.genes])
 
     def __call__(self, population: Population) -> np.ndarray:
@@ -85,42 +91,58 @@ class CompiledSum:
         """Table look-ups per architecture."""
         return len(self._merged)
 
+    @property
+    def tables(self) -> Mapping[tuple[int, ...], np.ndarray]:
+        """Genes -> what each combination of their choices adds to `constant`; every gene also has a table of its own."""
+        alone: dict[tuple[int, ...], np.ndarray] = {
+            (gene,): np.zeros(len(g.choices)) for gene, g in enumerate(self._space.genes)
+        }
+        return {**alone, **self._tables}
+
     def minimum(self) -> tuple[float, np.ndarray]:
-        """The smallest sum any architecture reaches, exactly, and the architecture (canonical column).
+        """The smallest sum any architecture that is a network reaches, exactly, and the architecture (canonical column)."""
+        return least_together(self._space, [(1.0, self)])
 
-        Eliminates one gene after the other from the tables (dynamic programming), cheapest first.
-        """
-        factors = list(self._tables.items())
-        sizes = [len(g.choices) for g in self._space.genes]
-        left = {g for genes, _ in factors for g in genes}
-        choices: list[tuple[int, tuple[int, ...], np.ndarray]] = []
-        best = self.constant
-        while left:
 
-            def scope(gene: int) -> tuple[int, ...]:
-                return tuple(sorted({g for genes, _ in factors if gene in genes for g in genes}))  # noqa: B023
+def least_together(space: Space, parts: Sequence[tuple[float, CompiledSum]]) -> tuple[float, np.ndarray]:
+    """The smallest weighted sum of compiled sums any architecture that is a network reaches, exactly, and the architecture.
 
-            gene = min(left, key=lambda g: math.prod(sizes[x] for x in scope(g)))
-            union = scope(gene)
-            if math.prod(sizes[g] for g in union) > MAX_ELIMINATION:
-                raise UsageError(f"The minimum over {self._space.name} is too entangled to compute exactly.")
-            joint = np.zeros([sizes[g] for g in union])
-            for genes, table in factors:
-                if gene in genes:
-                    joint = joint + _spread(table, genes, union, sizes)
-            axis = union.index(gene)
-            rest = tuple(g for g in union if g != gene)
-            choices.append((gene, rest, joint.argmin(axis=axis)))
-            factors = [(genes, table) for genes, table in factors if gene not in genes]
-            if rest:
-                factors.append((rest, joint.min(axis=axis)))
-            else:
-                best += float(joint.min())
-            left.remove(gene)
-        column = np.zeros(len(sizes), np.uint8)
-        for gene, rest, argument in reversed(choices):
-            column[gene] = argument[tuple(column[g] for g in rest)]
-        return best, spaces.canonical(self._space, column[:, None])[:, 0]
+    Eliminates one gene after the other from the tables (dynamic programming), cheapest first.
+    """
+    factors = [(genes, weight * table) for weight, part in parts for genes, table in part.factors]
+    known = spaces.activity(space)
+    if not known.valid.all():
+        factors.append((known.control, np.where(known.valid, 0.0, np.inf)))
+    sizes = [len(g.choices) for g in space.genes]
+    left = {g for genes, _ in factors for g in genes}
+    choices: list[tuple[int, tuple[int, ...], np.ndarray]] = []
+    best = sum(weight * part.constant for weight, part in parts)
+    while left:
+
+        def scope(gene: int) -> tuple[int, ...]:
+            return tuple(sorted({g for genes, _ in factors if gene in genes for g in genes}))  # noqa: B023
+
+        gene = min(left, key=lambda g: math.prod(sizes[x] for x in scope(g)))
+        union = scope(gene)
+        if math.prod(sizes[g] for g in union) > MAX_ELIMINATION:
+            raise UsageError(f"The minimum over {space.name} is too entangled to compute exactly.")
+        joint = np.zeros([sizes[g] for g in union])
+        for genes, table in factors:
+            if gene in genes:
+                joint = joint + _spread(table, genes, union, sizes)
+        axis = union.index(gene)
+        rest = tuple(g for g in union if g != gene)
+        choices.append((gene, rest, joint.argmin(axis=axis)))
+        factors = [(genes, table) for genes, table in factors if gene not in genes]
+        if rest:
+            factors.append((rest, joint.min(axis=axis)))
+        else:
+            best += float(joint.min())
+        left.remove(gene)
+    column = np.zeros(len(sizes), np.uint8)
+    for gene, rest, argument in reversed(choices):
+        column[gene] = argument[tuple(column[g] for g in rest)]
+    return best, spaces.canonical(space, column[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -200,4 +222,4 @@ def summed_cost(
         value, column = compiled.minimum()
         return value * (1 + margin), column
 
-    return Cost(name, unit, compiled, lambda population: compiled(population) * (1 + margin), least)
+    return Cost(name, unit, compiled, lambda population: compiled(population) * (1 + margin), least, compiled, margin)

@@ -295,3 +295,31 @@ def _heat_map(axes: Any, drawn: HeatMap) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
+
+
+@_drawn
+def curves(marks: Sequence[int], shares: Mapping[str, Sequence[float | None]], ours: str, peers: Sequence[str]) -> Any:
+    """What each strategy still lacks of the exact hypervolume after so many evaluations; lower is better.
+
+    Args:
+        marks: Evaluations.
+        shares: Strategy -> share of the exact hypervolume at the marks; None where it was not run so far.
+        ours: Drawn thick.
+        peers: Other people's programs, drawn dashed.
+    """
+    figure = _figure(8.5, 4.6)
+    axes = figure.subplots()
+    last = sorted(shares, key=lambda name: next((v for v in reversed(shares[name]) if v is not None), 0.0), reverse=True)
+    for name in last:
+        there = [(mark, 100 * (1 - share)) for mark, share in zip(marks, shares[name], strict=True) if share is not None]
+        xs, ys = np.array(there, float).reshape(-1, 2).T
+        mine = name == ours
+        colour = BLUE if mine else ORANGE if name in peers else GREY
+        style = {"linewidth": 2.6 if mine else 1.1, "linestyle": "--" if name in peers else "-", "zorder": 4 if mine else 2}
+        axes.plot(xs, np.maximum(ys, 1e-3), marker="o", markersize=3, color=colour, label=name, **style)
+    axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel="missing hypervolume [%]")
+    axes.set_xticks(list(marks), [str(mark) for mark in marks])
+    axes.minorticks_off()
+    axes.grid(True)
+    figure.legend(loc="outside right upper", title="best at the end first")
+    return figure

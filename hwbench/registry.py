@@ -2,8 +2,8 @@
 
 A plug-in file holds one class named after the file (`ffn_block.py` -> `FfnBlock`) that has every member of
 the contract, the one Protocol class in `<kind>/base.py` named after the kind. `VARIANTS = {"tiny": {...}}`
-in the file gives `<name>-tiny` with those constructor arguments. Options may follow a colon:
-`bert:sequence=384`. Other packages add parts through the entry-point group `hwbench.<kind>`.
+in the file gives `<name>-tiny` with those constructor arguments; a variant called "" is `<name>` itself. Options may follow
+a colon: `bert:sequence=384`. Other packages add parts through the entry-point group `hwbench.<kind>`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from hwbench.errors import UnknownName, UsageError
 
-KINDS = ("op", "space", "runtime", "regressor", "predictor", "proxy", "objective", "strategy")
+KINDS = ("op", "space", "reach", "runtime", "regressor", "predictor", "proxy", "objective", "strategy", "table")
 
 
 def names(kind: str) -> list[str]:
@@ -27,7 +27,7 @@ def names(kind: str) -> list[str]:
     found: list[str] = []
     for name in sorted(_targets(kind)):
         variants = _variants(kind, name)
-        found += [f"{name}-{variant}" for variant in variants] if variants else [name]
+        found += [f"{name}-{variant}" if variant else name for variant in variants or {"": {}}]
     return found
 
 
@@ -59,7 +59,7 @@ def _origin(kind: str, name: str) -> tuple[str, str]:
     """(file or entry point, variant) that a registered name comes from."""
     for target in _targets(kind):
         variants = _variants(kind, target)
-        if name == target and not variants:
+        if name == target and (not variants or "" in variants):
             return target, ""
         if name.startswith(f"{target}-") and name[len(target) + 1 :] in variants:
             return target, name[len(target) + 1 :]

@@ -2,9 +2,10 @@
 
 A search writes into its own folder:
     settings.json   what was asked; a second search with other settings is refused there
-    trials.jsonl    every batch as it is scored (append-only; a torn last line is dropped)
-    trials.parquet  every trial, folded
+    trials.jsonl    every batch as it is scored, with all its values (append-only; a torn last line is dropped)
+    trials.parquet  every trial with all its values, folded
     search.json     the result: an architecture file (winner first) with what it rests on
+    nearest.json    only where no architecture keeps the limits: what can be reached, and who breaks them least
 
 Killed and run again, it replays the log and goes on: the result is that of a search never killed.
 """
@@ -13,43 +14,62 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, registry, schema, stats
+from hwbench import __version__, pareto, registry, schema
 from hwbench import estimator as estimators
+from hwbench import limits as costs
 from hwbench.architecture import RESULT_NAME, Architectures, fingerprint
-from hwbench.cost import Cost
-from hwbench.errors import DataError, InfeasibleBudget, UsageError
+from hwbench.errors import DataError, UsageError
+from hwbench.limits import LATENCY, UPPER, Limit
 from hwbench.network import Setting
-from hwbench.objective.base import Objective, Score, check_budget
+from hwbench.objective.base import ACCURACY, VIOLATION, Objective, check_budget, excess
+from hwbench.problem import Genes, Problem
 from hwbench.profiler import Tick, no_tick
+from hwbench.scorer import Scorer
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
 from hwbench.strategy.base import Strategy
-from hwbench.workspace import read_json, write_json, writing
+from hwbench.workspace import read_json, without_nan, write_json, writing
 
-BATCH = 100
-"""Architectures scored at a time."""
+BATCH, DEAR_BATCH = 100, 20
+"""Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
 FINALISTS = 5
-LOGGED = {"genes", "accuracy", "latency_ms", "upper_ms"}
-"""What the log keeps of a batch."""
+NEAREST_NAME = "nearest.json"
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One evaluated architecture."""
+class Plan:
+    """What a search consists of."""
 
-    genes: bytes
-    accuracy: float
-    latency_ms: float
-    upper_ms: float
-    fitness: float
-    feasible: bool
+    space: Space
+    problem: Problem
+    strategy: Strategy
+    objective: Objective
+    limits: Sequence[Limit]
+    """The latency budget first."""
+    evaluations: int
+
+    @property
+    def budgets(self) -> dict[str, float]:
+        """Cost -> the most it may be."""
+        return {limit.name: limit.most for limit in self.limits}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every value of an architecture that is kept."""
+        return (ACCURACY, *(name for limit in self.limits for name in (limit.name, limit.upper_name) if name))
+
+    def held(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Accuracy, and of each cost what is held against its limit."""
+        return {ACCURACY: values[ACCURACY], **{limit.name: values[limit.held_name] for limit in self.limits}}
 
 
 @dataclass(frozen=True)
@@ -57,25 +77,35 @@ class Trials:
     """Every trial of a search, as arrays, in order of evaluation."""
 
     population: Population
-    accuracy: np.ndarray
-    latency_ms: np.ndarray
-    upper_ms: np.ndarray
-    score: Score
-    feasible: np.ndarray
-    """Whether what the budget is held against keeps it, whatever the objective makes of that."""
+    values: Mapping[str, np.ndarray]
+    """Accuracy and costs, as they are."""
+    told: Mapping[str, np.ndarray]
+    """What the strategy was told of them."""
+    excess: np.ndarray
+    """How far the limits are broken, relative, summed, whatever the objective makes of that."""
 
     def __len__(self) -> int:
-        return len(self.accuracy)
+        return len(self.excess)
 
-    def __getitem__(self, i: int) -> Trial:
-        return Trial(
-            self.population[:, i].tobytes(),
-            float(self.accuracy[i]),
-            float(self.latency_ms[i]),
-            float(self.upper_ms[i]),
-            float(self.score.fitness[i]),
-            bool(self.feasible[i]),
-        )
+    @property
+    def scored(self) -> np.ndarray:
+        """Where there is an accuracy."""
+        return np.asarray(np.isfinite(self.values[ACCURACY]))
+
+    @property
+    def feasible(self) -> np.ndarray:
+        """Where there is one, and all limits are kept."""
+        return self.scored & (self.excess <= 0)
+
+    @property
+    def fitness(self) -> np.ndarray:
+        """The objective's number; of several objectives the first."""
+        return next(iter(self.told.values()))
+
+    def facts(self, i: int) -> dict[str, Any]:
+        """What there is to say of one."""
+        values = {name: float(column[i]) for name, column in self.values.items()}
+        return {**values, "fitness": float(self.fitness[i]), "within_budget": bool(self.feasible[i])}
 
 
 def search(
@@ -95,8 +125,11 @@ def search(
     gamma: float | None = None,
     certified: bool = True,
     tick: Tick = no_tick,
+    limits: Mapping[str, float] | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
-    """Finds the best architecture within a latency budget; returns the result document it wrote to `out`.
+    """Finds the best architecture within a latency budget and other limits; returns the result document it wrote to `out`.
 
     Args:
         space: Search space.
@@ -113,20 +146,21 @@ def search(
         evaluations: Architectures scored.
         seed: Same seed, same result.
         gamma: Exponent of the MnasNet reward.
-        certified: Hold the budget against the prediction's upper bound; False holds it against the plain one.
+        certified: Hold limits of latencies against the prediction's upper bound; False holds them against the plain one.
         tick: Progress.
+        limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; limits.py lists them.
+        workers: Processes that score, where the proxy is expensive; the result does not depend on it.
+        executor: Anyone's own executor to score with, instead of processes here.
     """
-    check_budget(budget_ms)
-    if evaluations < 1:
-        raise UsageError(f"evaluations must be at least 1, got {evaluations}.")
+    if evaluations < 1 or workers < 1:
+        raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
+    more = {name: check_budget(name, most) for name, most in (limits or {}).items()}
+    budgets = {LATENCY: check_budget(LATENCY, budget_ms), **more}
     found: Space = registry.get("space", space)
-    extra = {} if gamma is None else {"gamma": gamma}
-    try:
-        goal: Objective = registry.make("objective", objective, budget=budget_ms, **extra)
-    except TypeError:
-        raise UsageError(f"Objective '{objective}' takes no --gamma.") from None
+    goal = _objective(objective, budgets, gamma)
     fitted = estimators.load(device, runtime, setting, workspace)
-    cost = fitted.cost(found, estimators.check_statistic(statistic))
+    own = Limit(LATENCY, budgets[LATENCY], fitted.cost(found, estimators.check_statistic(statistic)), certified)
+    limited = [own, *costs.compiled(found, more, statistic, runtime, setting, workspace, certified)]
     settings = {
         "space": space,
         "budget_ms": budget_ms,
@@ -142,21 +176,54 @@ def search(
         "runtime": runtime,
         "setting": asdict(setting),
         "predictor": fingerprint(fitted.card["statistics"]),
+        "limits": more or None,
+        "other_predictors": {limit.name: limit.source for limit in limited if limit.source} or None,
     }
     started = time.monotonic()
-    proposer: Strategy = registry.make("strategy", strategy, space=found, rng=np.random.default_rng(seed))
-    accuracy_of = registry.get("proxy", proxy).compile(found)
-    if goal.hard:
-        _check_feasible(found, cost, budget_ms, certified, statistic)
+    problem = spaces.problem(found, goal.objectives, goal.limits, _known(goal, limited))
+    proposer: Strategy = registry.make("strategy", strategy, problem=problem, rng=np.random.default_rng(seed))
+    plan = Plan(found, problem, proposer, goal, limited, evaluations)
     folder = Path(out)
-    _claim(folder, settings)
-    log = folder / "trials.jsonl"
-    trials = _loop(proposer, goal, cost, accuracy_of, evaluations, budget_ms, certified, log, tick)
-    document = _result(found, trials, fitted, settings, budget_ms)
+    with Scorer(proxy, space, workers, executor) as score:
+        if goal.hard:
+            costs.check(found, limited, statistic, folder / NEAREST_NAME)
+        _claim(folder, settings)
+        trials = _loop(plan, score, folder / "trials.jsonl", tick)
+    document = _result(plan, trials, fitted, settings, folder / NEAREST_NAME)
     document["search"]["seconds"] = round(time.monotonic() - started, 3)
     _write_trials(folder / "trials.parquet", trials, settings)
     write_json(folder / RESULT_NAME, document)
+    (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
+
+
+def _objective(name: str, budgets: Mapping[str, float], gamma: float | None) -> Objective:
+    extra = {} if gamma is None else {"gamma": gamma}
+    try:
+        made: Objective = registry.make("objective", name, limits=budgets, **extra)
+    except TypeError:
+        if gamma is None:
+            raise
+        raise UsageError(f"Objective '{name}' takes no --gamma.") from None
+    return made
+
+
+def _known(goal: Objective, limits: Sequence[Limit]) -> dict[str, Callable[[Genes], np.ndarray]]:
+    """What a strategy may compute for itself: costs are compiled, and what follows from them alone is as free."""
+
+    def columns(genes: Genes) -> Population:
+        return np.ascontiguousarray(genes.T)
+
+    def price(limit: Limit) -> Callable[[Genes], np.ndarray]:
+        return lambda genes: limit.held(columns(genes))
+
+    def broken(genes: Genes) -> np.ndarray:
+        population = columns(genes)
+        return excess({limit.name: limit.held(population) for limit in limits}, {limit.name: limit.most for limit in limits})
+
+    wanted = {*goal.objectives, *goal.limits}
+    found = {limit.name: price(limit) for limit in limits if limit.name in wanted}
+    return {**found, VIOLATION: broken} if VIOLATION in wanted else found
 
 
 def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -174,72 +241,59 @@ def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
         write_json(path, settings)
 
 
-def _check_feasible(space: Space, cost: Cost, budget_ms: float, certified: bool, statistic: str) -> None:
-    least, column = cost.least()
-    if not certified:
-        least = float(cost.value(column[:, None])[0])
-    if least > budget_ms:
-        values = spaces.to_values(space, column)
-        raise InfeasibleBudget(
-            f"No architecture of {space.name} meets {budget_ms:g} ms ({statistic}): the smallest reachable latency is "
-            f"{least:.3f} ms, by {json.dumps(values)}. Raise --budget-ms or choose a smaller space.",
-            latency_ms=least,
-            architecture=values,
-        )
-
-
-def _loop(
-    strategy: Strategy,
-    objective: Objective,
-    cost: Cost,
-    accuracy_of: Callable[[Population], np.ndarray],
-    evaluations: int,
-    budget_ms: float,
-    certified: bool,
-    log: Path,
-    tick: Tick,
-) -> Trials:
+def _loop(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
     """Asks, scores, logs and tells until the evaluations are spent or the strategy finds nothing new."""
-    past = _read_log(log)
-    batches: list[tuple[Population, np.ndarray, np.ndarray, np.ndarray, Score]] = []
+    past = _read_log(log, {"genes", *plan.columns})
+    batch = DEAR_BATCH if score.expensive else BATCH
+    batches: list[tuple[Genes, dict[str, np.ndarray], dict[str, np.ndarray]]] = []
     done = 0
-    with writing(log), log.open("ab", buffering=0) as stream:
-        while done < evaluations:
-            asked = strategy.ask(min(BATCH, evaluations - done))
-            if not asked.shape[1]:
+    with ExitStack() as stack:
+        with writing(log):
+            stream = stack.enter_context(log.open("ab", buffering=0))
+        while done < plan.evaluations:
+            asked = plan.strategy.ask(min(batch, plan.evaluations - done))
+            if not len(asked):
                 break
+            genes = asked.tobytes().hex()
             if len(batches) < len(past):
                 entry = past[len(batches)]
-                if entry["genes"] != asked.tobytes().hex():
+                if entry["genes"] != genes:
                     raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
-                accuracy, latency, upper = (np.array(entry[k], float) for k in ("accuracy", "latency_ms", "upper_ms"))
+                values = {name: np.array(entry[name], float) for name in plan.columns}
             else:
-                accuracy, latency, upper = accuracy_of(asked), cost.value(asked), cost.upper(asked)
-                entry = {
-                    "genes": asked.tobytes().hex(), "accuracy": accuracy.tolist(),
-                    "latency_ms": latency.tolist(), "upper_ms": upper.tolist(),
-                }  # fmt: skip
+                population = np.ascontiguousarray(asked.T)
+                values = {ACCURACY: _scores(plan.space, score, population)}
+                for limit in plan.limits:
+                    values.update(limit.values(population))
+                entry = {"genes": genes, **{name: without_nan(column.tolist()) for name, column in values.items()}}
                 line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-                if stream.write(line) != len(line):
-                    raise OSError(None, "the disk took only a part of a batch")
-            score = objective.score(accuracy, upper if certified else latency)
-            strategy.tell(asked, score)
-            batches.append((asked, accuracy, latency, upper, score))
-            done += asked.shape[1]
-            tick(done, evaluations)
-    genes, accuracies, latencies, uppers, scores = zip(*batches, strict=True)
-    latency_ms, upper_ms = np.concatenate(latencies), np.concatenate(uppers)
+                with writing(log):
+                    if stream.write(line) != len(line):
+                        raise OSError(None, "the disk took only a part of a batch")
+            told = plan.objective.told(plan.held(values))
+            plan.strategy.tell(asked, told)
+            batches.append((asked, values, told))
+            done += len(asked)
+            tick(done, plan.evaluations)
+    everything = {name: np.concatenate([values[name] for _, values, _ in batches]) for name in plan.columns}
     return Trials(
-        np.concatenate(genes, axis=1),
-        np.concatenate(accuracies),
-        latency_ms,
-        upper_ms,
-        Score(np.concatenate([s.fitness for s in scores]), np.concatenate([s.violation for s in scores])),
-        (upper_ms if certified else latency_ms) <= budget_ms,
+        np.ascontiguousarray(np.concatenate([genes for genes, _, _ in batches]).T),
+        everything,
+        {name: np.concatenate([told[name] for _, _, told in batches]) for name in batches[0][2]},
+        excess(plan.held(everything), plan.budgets),
     )
 
 
-def _read_log(path: Path) -> list[dict[str, Any]]:
+def _scores(space: Space, score: Scorer, population: Population) -> np.ndarray:
+    """NaN for what is no network: no proxy is asked about it."""
+    networks = spaces.valid(space, population)
+    found = np.full(population.shape[1], np.nan)
+    if networks.any():
+        found[networks] = score(population if networks.all() else population[:, networks])
+    return found
+
+
+def _read_log(path: Path, names: set[str]) -> list[dict[str, Any]]:
     """Whole batches logged before; a torn last line is cut off the file."""
     if not path.exists():
         return []
@@ -252,72 +306,106 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in raw[:keep].splitlines()]
     except ValueError:
         entries = [None]
-    if any(not isinstance(entry, dict) or set(entry) != LOGGED for entry in entries):
+    if any(not isinstance(entry, dict) or set(entry) != names for entry in entries):
         raise DataError(f"{path} is damaged; delete the search's folder and search again.")
     return entries
 
 
 def _result(
-    space: Space, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], budget_ms: float
+    plan: Plan, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], nearest: Path
 ) -> dict[str, Any]:
-    best = _finalists(trials)
+    best = _finalists(plan, trials)
     if not best:
-        raise UsageError(
-            f"None of {len(trials)} architectures met {budget_ms:g} ms although the space has some that do; "
-            "raise --evaluations and choose another --out."
-        )
+        raise _nothing(plan, trials, nearest)
     statistic = str(settings["statistic"])
     other = "p50" if statistic == "min" else "min"
-    beside = fitted.cost(space, other).value(trials.population[:, best])
-    front = stats.pareto_front(trials.accuracy, trials.upper_ms)
-    finalists = Architectures(space, trials.population[:, best])
-
-    def facts(i: int) -> dict[str, Any]:
-        return {
-            "accuracy": float(trials.accuracy[i]),
-            "latency_ms": float(trials.latency_ms[i]),
-            "upper_ms": float(trials.upper_ms[i]),
-            "fitness": float(trials.score.fitness[i]),
-            "within_budget": trials[i].feasible,
-        }
-
+    beside = fitted.cost(plan.space, other).value(trials.population[:, best])
+    finalists = Architectures(plan.space, trials.population[:, best])
     return {
         **finalists.document(),
         "search": {
             **settings,
             "evaluated": len(trials),
             "feasible": int(trials.feasible.sum()),
-            "margin": fitted.margin(statistic, space.name),
+            "invalid": int((~trials.scored).sum()),
+            "margin": fitted.margin(statistic, plan.space.name),
             "predictor_folder": "/".join(fitted.folder.parts[-3:]),
-            "space_size": str(spaces.size(space)),
-            "finalists": [{**facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],
-            "front": [{**facts(int(i)), "genes": trials.population[:, i].tobytes().hex()} for i in front],
+            "space_size": str(spaces.size(plan.space)),
+            "finalists": [{**trials.facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],
+            "front": [{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],
             "hwbench_version": __version__,
         },
     }
 
 
-def _finalists(trials: Trials) -> list[int]:
-    """The best trials within the budget; of those that predictor and proxy cannot tell apart, the first."""
+def _finalists(plan: Plan, trials: Trials) -> list[int]:
+    """The best trials that may win; of those that predictor and proxy cannot tell apart, the first.
+
+    Of several objectives: the most accurate of the front, and others spread evenly along it.
+    """
+    may = np.flatnonzero(trials.feasible if plan.objective.hard else trials.scored)
+    if not len(may):
+        return []
+    told = {name: column[may] for name, column in trials.told.items()}
+    accuracy, latency = trials.values[ACCURACY], trials.values[LATENCY]
+    if len(plan.problem.objectives) == 1:
+        ordered = may[plan.problem.order(told)]
+    else:
+        front = may[pareto.front(plan.problem.losses(told))]
+        front = front[np.argsort(-accuracy[front], kind="stable")]
+        ordered = front[np.linspace(0, len(front) - 1, FINALISTS).round().astype(int)]
     found: dict[tuple[float, float], int] = {}
-    for i in trials.score.order():
-        if trials.score.violation[i] > 0 or len(found) == FINALISTS:
+    for i in ordered:
+        if len(found) == FINALISTS:
             break
-        found.setdefault((round(float(trials.accuracy[i]), 9), round(float(trials.latency_ms[i]), 9)), int(i))
+        found.setdefault((round(float(accuracy[i]), 9), round(float(latency[i]), 9)), int(i))
     return list(found.values())
 
 
+def _front(plan: Plan, trials: Trials) -> list[int]:
+    """Trials no other beats in accuracy and latency (or in all objectives, where there are several), by rising latency."""
+    upper = trials.values[UPPER]
+    if len(plan.problem.objectives) == 1:
+        losses = np.stack([upper, -trials.values[ACCURACY]], axis=1)
+    else:
+        losses = plan.problem.losses(trials.told)
+    losses[~trials.scored] = np.inf
+    found = pareto.front(losses)
+    return [int(i) for i in found[np.argsort(upper[found], kind="stable")]]
+
+
+def _nothing(plan: Plan, trials: Trials, path: Path) -> UsageError:
+    """What to say when no trial may win: how near one came, and whether anyone is known to come nearer."""
+    if not trials.scored.any():
+        return UsageError(f"None of {len(trials)} architectures could be scored; choose another proxy and another --out.")
+    asked = " and ".join(f"{name} <= {most:g}" for name, most in plan.budgets.items())
+    start = trials.population[:, [int(np.argmin(np.where(trials.scored, trials.excess, np.inf)))]]
+    found = costs.nearest(plan.space, plan.limits, np.concatenate([start, costs.together(plan.space, plan.limits)[1]], axis=1))
+    near = costs.broken(plan.limits, costs.facts(plan.space, plan.limits, start)[0])
+    text = f"None of {len(trials)} architectures evaluated met {asked}; the nearest of them breaks {near}."
+    if found[0]["broken"] <= 0:
+        kept = json.dumps(found[0]["architecture"])
+        return UsageError(f"{text} Some do, such as {kept}: raise --evaluations and choose another --out.")
+    text += (
+        f" Each alone can be met, but nobody is known who keeps all: the nearest found breaks "
+        f"{costs.broken(plan.limits, found[0])}. Raise one of them; the nearest architectures with all their costs: {path}."
+    )
+    return costs.infeasible(text, plan.limits, found, path)
+
+
 def _write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> None:
+    own = (ACCURACY, LATENCY, UPPER)
+    columns = {name: trials.values[name].tolist() for name in own}
+    columns.update(fitness=trials.fitness.tolist(), feasible=trials.feasible.tolist())
+    others = {name: column.tolist() for name, column in trials.values.items() if name not in own}
+    genes = [row.tobytes().hex() for row in np.ascontiguousarray(trials.population.T)]
     rows = [
         {
             "trial": i,
-            "architecture": trial.genes.hex(),
-            "accuracy": trial.accuracy,
-            "latency_ms": trial.latency_ms,
-            "upper_ms": trial.upper_ms,
-            "fitness": trial.fitness,
-            "feasible": trial.feasible,
+            "architecture": genes[i],
+            **{name: column[i] for name, column in columns.items()},
+            "costs": {name: column[i] for name, column in others.items()},
         }
-        for i, trial in enumerate(trials[j] for j in range(len(trials)))
+        for i in range(len(trials))
     ]
     schema.write(path, schema.TRIALS, rows, {"settings": dict(settings)})

@@ -74,13 +74,14 @@ def summarise(
 ) -> Latency:
     """Estimates from raw readings, by the worker process and the burst that took them.
 
-    `extra_ns` are readings of moments chosen to be undisturbed, by process: for the minimum only.
+    `extra_ns` are readings of moments chosen to be undisturbed, by process: for the minimum and the fastest only.
     """
     if not bursts_ns or any(len(bursts) == 0 or any(len(b) == 0 for b in bursts) for bursts in bursts_ns.values()):
         raise UsageError("No readings: a latency needs at least one per burst and process.")
     readings = [np.concatenate([np.asarray(b, float) for b in bursts]) for bursts in bursts_ns.values()]
     chosen = extra_ns or {}
-    minima = np.array([level([*r, *chosen.get(w, ())]) for w, r in zip(bursts_ns, readings, strict=True)])
+    undisturbed = [np.append(r, chosen.get(w, ())) for w, r in zip(bursts_ns, readings, strict=True)]
+    minima = np.array([level(r) for r in undisturbed])
     medians = np.array([float(np.median(r)) for r in readings])
     middle = float(np.median(medians))
     low, high = median_interval(medians)
@@ -92,7 +93,7 @@ def summarise(
         median_low_ms=low / 1e6,
         median_high_ms=high / 1e6,
         median_spread=float((medians.max() - medians.min()) / middle),
-        fastest_ms=float(everything.min()) / 1e6,
+        fastest_ms=min(float(r.min()) for r in undisturbed) / 1e6,
         p90_ms=float(np.percentile(everything, 90)) / 1e6,
         p99_ms=float(np.percentile(everything, 99)) / 1e6,
         mean_ms=float(everything.mean()) / 1e6,
@@ -183,15 +184,3 @@ def spearman(a: Array, b: Array) -> float:
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(spearmanr(a, b).statistic)
-
-
-def pareto_front(gain: Array, cost: Array) -> Array:
-    """Indices of points no other beats in both (more gain, less cost), by rising cost; one per distinct point."""
-    order = np.lexsort((-np.asarray(gain), np.asarray(cost)))
-    front: list[int] = []
-    best = -np.inf
-    for i in order:
-        if gain[i] > best:
-            front.append(int(i))
-            best = gain[i]
-    return np.array(front, dtype=int)

@@ -2,6 +2,8 @@
 
 Everything is measured in one interleaved run. Baselines stand beside the prediction: the plain sum of rows,
 calibrated FLOPs, and, where the table has primitive rows, their sum with and without calibration.
+Other limits of the search are checked again, each as far as it can be here: sizes are counted on the whole networks,
+latencies of other devices are predicted once more.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import numpy as np
 from hwbench import estimator as estimators
 from hwbench import lut as luts
 from hwbench import schema, stats
-from hwbench.architecture import RESULT_NAME, Architectures, of_values, sample
+from hwbench.architecture import RESULT_NAME, Architectures, fingerprint, of_values, sample
 from hwbench.engine.policy import Policy
-from hwbench.errors import UsageError
+from hwbench.errors import HwbenchError, UsageError
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
+from hwbench.limits import INSTRUCTIONS, LATENCY, SIZES, elsewhere, instructions_m, recounted
 from hwbench.lut import Lut
 from hwbench.network import Setting, Workload
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
@@ -72,6 +75,7 @@ def verify(
         "budget_ms": about["budget_ms"],
         "winner": next(row for row in rows if row["role"] == "winner"),
         "kept": _kept(rows, about["budget_ms"]),
+        "limits": check_limits(about, finalists, rows[: len(finalists)], workspace),
         "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
         "accuracy_on": "random networks" if random else "finalists",
         "noise": stats.noise(rows),
@@ -135,6 +139,53 @@ def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) ->
         "flops_ms": line("flops", flops_of(workload)),
         "primitive_sum_ms": primitive,
         "primitive_calibrated_ms": line("primitives", primitive),
+    }
+
+
+def check_limits(
+    about: Mapping[str, Any], finalists: Architectures, rows: Sequence[Mapping[str, Any]], workspace: str | Path
+) -> list[dict[str, Any]]:
+    """Every limit of a search, the budget first: what its finalists really have, how that is known, and who keeps it."""
+    setting, statistic = Setting(**about["setting"]), about["statistic"]
+    workloads = [spaces.lower(finalists.space, column) for column in finalists.population.T]
+    found = [_checked(LATENCY, about["budget_ms"], f"measured here ({statistic})", [row["measured_ms"] for row in rows])]
+    for name, most in (about.get("limits") or {}).items():
+        if name in SIZES:
+            found.append(_checked(name, most, "counted", [recounted(name, each, setting) for each in workloads]))
+            continue
+        if name.startswith(INSTRUCTIONS):
+            sums = [_instructions_m(name, each, about["runtime"], setting, workspace) for each in workloads]
+            found.append(_checked(name, most, "sum of counted rows", sums))
+            continue
+        try:
+            fitted = elsewhere(name, about["runtime"], setting, workspace)
+            predicted = [fitted.predict(each, statistic, finalists.space.name) for each in workloads]
+        except HwbenchError as error:
+            found.append(_checked(name, most, f"not checked: {error}", []))
+            continue
+        how = "upper bound predicted, not measured" if about["certified"] else "predicted, not measured"
+        if about["other_predictors"][name] != fingerprint(fitted.card["statistics"]):
+            how += "; the predictor was fitted again since"
+        values = [each.upper_ms if about["certified"] else each.latency_ms for each in predicted]
+        found.append(_checked(name, most, how, values))
+    return found
+
+
+def _instructions_m(name: str, workload: Workload, runtime: str, setting: Setting, workspace: str | Path) -> float:
+    counts = workload.counts()
+    return float(instructions_m(name, list(counts), runtime, setting, workspace) @ np.array(list(counts.values()), float))
+
+
+def _checked(name: str, most: float, how: str, values: Sequence[float]) -> dict[str, Any]:
+    """One limit; nothing is claimed kept where there are no values."""
+    return {
+        "name": name,
+        "most": most,
+        "how": how,
+        "winner": values[0] if values else None,
+        "kept": bool(values[0] <= most) if values else None,
+        "finalists": sum(value <= most for value in values) if values else None,
+        "of": len(values),
     }
 
 

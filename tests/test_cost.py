@@ -10,10 +10,10 @@ import pytest
 
 from hwbench import cost as costs
 from hwbench import registry
-from hwbench.cost import CHUNK, CompiledSum, summed_cost
+from hwbench.cost import CHUNK, CompiledSum, least_together, summed_cost
 from hwbench.errors import UsageError
 from hwbench.network import OpSpec, Tensor, Workload
-from hwbench.space.base import Gene, Lowering, Space, canonical, distinct_specs, lower, per_layer, sample, size
+from hwbench.space.base import Gene, Lowering, Space, canonical, distinct_specs, lower, per_layer, sample, size, valid
 
 CONSTANT = 0.75
 every_space = pytest.mark.parametrize("name", [*registry.names("space"), "mixer"])
@@ -61,7 +61,9 @@ def test_the_minimum_is_below_100000_samples_and_reached(space):
         cost = compiled(space, values)
         least, column = cost.minimum()
         assert least == pytest.approx(by_lowering(space, values, column), rel=1e-12, abs=1e-12)
-        assert least <= cost(sample(space, 100_000, np.random.default_rng(seed))).min() + 1e-12
+        drawn = sample(space, 100_000, np.random.default_rng(seed))
+        assert least <= cost(drawn[:, valid(space, drawn)]).min() + 1e-12
+        assert valid(space, column[:, None]).all()
         assert (column == canonical(space, column[:, None])[:, 0]).all()
 
 
@@ -155,3 +157,16 @@ def test_the_upper_bound_is_the_value_with_its_margin(mixer):
     assert least == pytest.approx(cost.upper(population).min(), rel=1e-12)
     assert cost.upper(column[:, None])[0] == pytest.approx(least, rel=1e-12)
     assert (cost.name, cost.unit) == ("latency_ms@x/y", "ms")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_of_several_sums_together_is_that_of_every_architecture(mixer, seed):
+    rng = np.random.default_rng(seed)
+    specs = distinct_specs(mixer)
+    sums = [compiled(mixer, dict(zip(specs, rng.random(len(specs)), strict=True))) for _ in range(3)]
+    weights = rng.random(3)
+    every = np.unique(sample(mixer, 5000, rng), axis=1)
+    expected = sum(w * each(every) for w, each in zip(weights, sums, strict=True))
+    least, column = least_together(mixer, list(zip(weights, sums, strict=True)))
+    assert least == pytest.approx(expected.min())
+    assert sum(w * each(column[:, None])[0] for w, each in zip(weights, sums, strict=True)) == pytest.approx(least)

@@ -266,24 +266,20 @@ def test_a_space_is_one_file(copy):
 
 CLIMB = '''
 """Climbs from the best so far to its neighbours."""
-import numpy as np
-from hwbench.space.base import neighbours
-from hwbench.strategy.base import Seen, sample_new
+from hwbench.strategy.base import Archive
+from hwbench.variation import Seen, neighbours, sample_new
 
 class Climb:
-    def __init__(self, space, rng):
-        self._space, self._rng, self._seen, self._best = space, rng, Seen(), None
+    def __init__(self, problem, rng):
+        self._problem, self._rng, self._seen, self._archive = problem, rng, Seen(), Archive(problem)
 
     def ask(self, n):
-        if self._best is None:
-            return sample_new(self._space, n, self._rng, self._seen)
-        return self._seen.new(neighbours(self._space, self._best[1])[:, :n])
+        if not len(self._archive):
+            return sample_new(self._problem, n, self._rng, self._seen)
+        return self._seen.new(neighbours(self._problem, self._archive.genes[self._archive.order()[:1]])[:n])
 
-    def tell(self, population, score):
-        i = score.order()[0]
-        rank = (score.violation[i], -score.fitness[i])
-        if self._best is None or rank < self._best[0]:
-            self._best = (rank, population[:, i])
+    def tell(self, genes, values):
+        self._archive.add(genes, values)
 '''
 # Only the predictor is a stand-in: a closed form (millions of parameters) instead of a measured device.
 RUN_STRATEGY = """

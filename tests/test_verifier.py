@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hwbench
 from hwbench import device, schema, verifier
 from hwbench.architecture import Architectures, of_values
+from hwbench.cli.main import build
 from hwbench.errors import EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.lut import Lut, read_networks
 from hwbench.space.base import lower, sample
@@ -104,6 +107,87 @@ def test_a_budget_that_was_broken_is_counted_as_broken():
 
     assert verifier._kept(rows(10.0, 9.0, 11.0, 5.0), 10.0) == {"winner": True, "finalists": 2, "of": 3}
     assert verifier._kept(rows(10.1, 9.0, 11.0, 5.0), 10.0) == {"winner": False, "finalists": 1, "of": 3}
+
+
+ELSEWHERE = "elsewhere"
+
+
+@pytest.fixture(scope="module")
+def limited(verified, fast_policy, tmp_path_factory):
+    """A search with every kind of limit in a copy of that workspace, verified with no random network."""
+    root = shutil.copytree(verified.root, tmp_path_factory.mktemp("limited") / "workspace")
+    (card,) = (root / "predictors").glob("*/*/card.json")
+    there = shutil.copytree(card.parent, root / "predictors" / ELSEWHERE / card.parent.name)
+    known = json.loads(card.read_text())
+    for part in known["statistics"].values():  # a band that is wide whatever was measured
+        for band in (part["band"], *part.get("band_by_space", {}).values()):
+            band.update(below=-0.25, above=0.25)
+    (there / "card.json").write_text(json.dumps(known))
+    text = (root / "devices" / f"{device.local_name()}.toml").read_text()
+    (root / "devices" / f"{ELSEWHERE}.toml").write_text(text.replace(device.local_name(), ELSEWHERE))
+    folder = root / "reports" / "limited"
+    asked = {"params_m": 8.0, "macs_m": 1e6, "flops_m": 1e6, "memory_mb": 1e3, f"latency_ms@{ELSEWHERE}": 1e6}
+    found = hwbench.search(SPACE, 1e6, folder, workspace=root, evaluations=60, limits=asked)
+    found["architectures"] = found["architectures"][:2]
+    (folder / "search.json").write_text(json.dumps(found))
+    limits = {each["name"]: each for each in hwbench.verify(folder, random=0, workspace=root, policy=fast_policy)["limits"]}
+    return SimpleNamespace(root=root, folder=folder, search=found, asked=asked, limits=limits)
+
+
+def test_every_limit_is_checked_again_on_the_networks_themselves(limited):
+    assert list(limited.limits) == ["latency_ms", *limited.asked]
+    best = limited.search["search"]["finalists"][0]
+    for name in ("params_m", "macs_m", "flops_m", "memory_mb"):
+        found = limited.limits[name]
+        assert (found["how"], found["kept"], found["finalists"], found["of"]) == ("counted", True, 2, 2)
+        assert found["winner"] == pytest.approx(best[name], rel=1e-12)
+    assert limited.limits["latency_ms"]["how"] == "measured here (min)"
+    other = limited.limits[f"latency_ms@{ELSEWHERE}"]
+    assert other["how"] == "upper bound predicted, not measured"
+    assert other["winner"] == pytest.approx(best[f"upper_ms@{ELSEWHERE}"])
+    stored = json.loads((limited.folder / "verification.json").read_text())["limits"]
+    assert stored == list(limited.limits.values())
+
+
+def test_the_command_says_of_every_limit_what_was_kept(limited, fast_policy, monkeypatch):
+    monkeypatch.setattr(hwbench, "verify", partial(verifier.verify, policy=fast_policy), raising=False)
+    asked = ["verify", str(limited.folder), "--random", "0", "--workspace", str(limited.root)]
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(build(), asked, catch_exceptions=False)
+    assert done.exit_code == 0
+    shown = {line.split("│")[1].strip(): line for line in done.stdout.splitlines() if line.startswith("│")}
+    for name in ("latency_ms", *limited.asked):
+        assert "yes" in shown[name]
+        assert "2 of 2" in shown[name]
+        assert limited.limits[name]["how"] in shown[name]
+
+
+def test_a_limit_that_is_broken_or_cannot_be_checked_says_so(limited):
+    about = json.loads(json.dumps(limited.search["search"]))
+    finalists = of_values(SPACE, limited.search["architectures"])
+    rows = [{"measured_ms": 5.0}, {"measured_ms": 15.0}]
+    about.update(budget_ms=10.0, limits={"params_m": 1.0, f"latency_ms@{ELSEWHERE}": 1e-3, "latency_ms@nowhere": 1.0})
+    budget, size, other, gone = verifier.check_limits(about, finalists, rows, limited.root)
+    assert (budget["winner"], budget["kept"], budget["finalists"], budget["of"]) == (5.0, True, 1, 2)
+    assert (size["kept"], size["finalists"], size["of"]) == (False, 0, 2)
+    assert (other["kept"], other["finalists"]) == (False, 0)
+    assert gone["how"].startswith("not checked: Unknown device 'nowhere'")
+    assert (gone["winner"], gone["kept"], gone["finalists"], gone["of"]) == (None, None, None, 0)
+    about["other_predictors"][f"latency_ms@{ELSEWHERE}"] = "of another day"
+    assert verifier.check_limits(about, finalists, rows, limited.root)[2]["how"].endswith(
+        "; the predictor was fitted again since"
+    )
+    plain = verifier.check_limits({**about, "certified": False}, finalists, rows, limited.root)[2]
+    assert plain["how"].startswith("predicted, not measured")
+    assert plain["winner"] < other["winner"]
+
+
+def test_a_search_without_limits_has_its_budget_alone(verified):
+    (budget,) = verified.summary["limits"]
+    assert (budget["name"], budget["most"], budget["kept"]) == ("latency_ms", 1e6, True)
+    assert budget["winner"] == role(verified, "winner")[0]["measured_ms"]
+    before = {k: v for k, v in verified.search["search"].items() if k != "limits"}  # as older searches are stored
+    rows = [row for row in verified.rows if row["role"] != "random"]
+    assert len(verifier.check_limits(before, of_values(SPACE, verified.search["architectures"]), rows, verified.root)) == 1
 
 
 def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):

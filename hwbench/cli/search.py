@@ -30,17 +30,27 @@ def run(
     plain: Annotated[
         bool, typer.Option("--plain", help="Hold the budget against the plain prediction, not its upper bound.")
     ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            help="NAME=VALUE, the most a cost may be; repeat for several. "
+            "NAME: params_m, macs_m, flops_m, memory_mb (weights) or latency_ms@DEVICE.",
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that score, where the proxy is expensive.")] = 1,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Find the best architecture within a latency budget."""
+    """Find the best architecture within a latency budget and other limits."""
     import hwbench
 
     setting = options.setting(dtype, batch, threads)
+    limits = _numbers(options.pairs("--limit", limit))
     with console.progress("searching") as tick:
         done = hwbench.search(
             space, budget_ms, out, device, runtime, setting, workspace, strategy, objective, proxy, statistic,
-            evaluations, seed, gamma, not plain, tick,
+            evaluations, seed, gamma, not plain, tick, limits, workers,
         )  # fmt: skip
     if json:
         console.emit_json(done)
@@ -54,13 +64,24 @@ def run(
             f"predicted ms ({statistic})": f["latency_ms"],
             "upper ms": f["upper_ms"],
             f"predicted ms ({other})": f[f"{other}_ms"],
+            **{name: f[name] for name in limits},
             "within budget": f["within_budget"],
         }
         for i, f in enumerate(about["finalists"])
     ]
-    title = (
-        f"{space} within {budget_ms:g} ms ({statistic}): {about['evaluated']} evaluated, {about['feasible']} within the budget"
-    )
-    console.table(title, rows)
+    asked = ", ".join([f"{budget_ms:g} ms ({statistic})", *(f"{name} <= {most:g}" for name, most in limits.items())])
+    console.table(f"{space} within {asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget", rows)
     typer.echo(f"winner: {done['architectures'][0]}")
     typer.echo(f"next: hwbench verify {out} --workspace {workspace}")
+
+
+def _numbers(given: dict[str, str]) -> dict[str, float]:
+    from hwbench.errors import UsageError
+
+    found = {}
+    for name, value in given.items():
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise UsageError(f"--limit '{name}={value}' is not understood; write {name}=NUMBER.") from None
+    return found

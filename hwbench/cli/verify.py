@@ -29,6 +29,19 @@ def run(
     winner, kept = done["winner"], done["kept"]
     rows = [{"estimate": name, **{k: v for k, v in found.items() if k != "bias"}} for name, found in done["accuracy"].items()]
     console.table(f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})", rows)
+    if len(done["limits"]) > 1:
+        names = {
+            "name": "limit",
+            "most": "at most",
+            "winner": "winner has",
+            "kept": "kept",
+            "finalists": "finalists",
+            "how": "how",
+        }
+        shown = [
+            {**each, "finalists": f"{each['finalists']} of {each['of']}" if each["of"] else None} for each in done["limits"]
+        ]
+        console.table("Limits of the search, checked again", shown, names)
     typer.echo(
         f"winner: predicted {winner['predicted_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
         f"(spread {winner['min_spread'] or float('nan'):.1%}), p50 {winner['latency_median_ms']:.2f} ms, "

@@ -1,21 +1,26 @@
-"""Hard constraint: the most accurate architecture whose cost stays within the budget (survey eq. 11)."""
+"""Hard constraints: the most accurate architecture whose costs stay within their budgets (survey eq. 11)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from hwbench.objective.base import Score, check_budget, relative_excess
+from hwbench.objective.base import ACCURACY, FITNESS, KEPT, ONE_NUMBER, VIOLATION, check_budgets, excess
+from hwbench.problem import Values
 
 
 class Constrained:
-    """max accuracy subject to cost <= budget."""
+    """max accuracy subject to cost <= budget, for any number of costs."""
 
     name: str
     hard = True
+    objectives = ONE_NUMBER
+    limits = KEPT
 
-    def __init__(self, budget: float) -> None:
-        self.budget = check_budget(budget)
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self.budgets = check_budgets(limits)
 
-    def score(self, accuracy: np.ndarray, cost: np.ndarray) -> Score:
-        """Accuracy decides among those within the budget."""
-        return Score(accuracy, relative_excess(cost, self.budget))
+    def told(self, values: Values) -> dict[str, np.ndarray]:
+        """Accuracy decides among those within all budgets."""
+        return {FITNESS: values[ACCURACY], VIOLATION: excess(values, self.budgets)}

@@ -1,17 +1,20 @@
-"""MnasNet's reward (Tan et al. 2019): accuracy * (cost / budget) ** gamma, gamma <= 0.
+"""MnasNet's reward (Tan et al. 2019): accuracy * (cost / budget) ** gamma, gamma <= 0; several costs multiply.
 
-soft: the same gamma on both sides of the budget; faster than asked is rewarded, slower is punished.
-hard: no effect within the budget, gamma beyond it.
-The survey prints the exponent without its sign; with gamma > 0 slower networks would score higher, so that
+soft: the same gamma on both sides of the budget; cheaper than asked is rewarded, dearer is punished.
+hard: no effect within the budget, gamma beyond it. Even so no architecture is ruled out.
+The survey prints the exponent (eq. 12) without its sign; with gamma > 0 slower networks would score higher, so that
 is refused here. Paper's values: soft -0.07; hard -1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from hwbench.errors import UsageError
-from hwbench.objective.base import Score, check_budget
+from hwbench.objective.base import ACCURACY, FITNESS, ONE_NUMBER, check_budgets, check_positive, ratios
+from hwbench.problem import Values
 
 VARIANTS = {"soft": {"within": True}, "hard": {"within": False}}
 
@@ -21,18 +24,20 @@ class Mnasnet:
 
     name: str
     hard = False
+    objectives = ONE_NUMBER
+    limits: Mapping[str, float] = {}
 
-    def __init__(self, budget: float, within: bool, gamma: float | None = None) -> None:
-        self.budget = check_budget(budget)
+    def __init__(self, limits: Mapping[str, float], within: bool, gamma: float | None = None) -> None:
+        self.budgets = check_budgets(limits)
         self.within = within
         self.gamma = gamma if gamma is not None else (-0.07 if within else -1.0)
         if not self.gamma <= 0:
-            raise UsageError(f"gamma must be <= 0, got {self.gamma:g}: a positive exponent would reward slower networks.")
+            raise UsageError(
+                f"gamma must be <= 0, got {self.gamma:g}: a positive exponent would reward slower networks; give -0.07 or so."
+            )
 
-    def score(self, accuracy: np.ndarray, cost: np.ndarray) -> Score:
-        """The reward; accuracy must be positive for a product to make sense."""
-        if np.any(accuracy <= 0):
-            raise UsageError("The MnasNet reward needs positive accuracies; choose another proxy or objective.")
-        ratio = cost / self.budget
-        exponent = np.where((ratio > 1) | self.within, self.gamma, 0.0)
-        return Score(accuracy * ratio**exponent, np.zeros_like(accuracy))
+    def told(self, values: Values) -> dict[str, np.ndarray]:
+        """The reward."""
+        share = ratios(values, self.budgets)
+        factors = np.where((share <= 1) & (not self.within), 1.0, share**self.gamma)
+        return {FITNESS: check_positive(values[ACCURACY], "MnasNet") * factors.prod(axis=0)}

@@ -136,6 +136,17 @@ class Elementwise(Primitive):
         return (Tensor("x", shape),), (Tensor("y", shape),)
 
 
+class OnMap(Primitive):
+    """A primitive on every value of a feature map: (channels, height, width) in, the same shape out."""
+
+    fields: Mapping[str, tuple[str, ...]] = {"channels": (), "height": (), "width": ()}
+
+    def signature(self, spec: OpSpec) -> Signature:
+        """Same shape in and out."""
+        shape = (spec["channels"], spec["height"], spec["width"])
+        return (Tensor("x", shape),), (Tensor("y", shape),)
+
+
 class Block(Described):
     """A fused block: everything but `fields` and `expand` follows from the primitives it expands to."""
 

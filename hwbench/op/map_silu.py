@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwbench.network import OpSpec, Tensor
-from hwbench.op.base import Graph, Primitive, Signature, Work
+from hwbench.network import OpSpec
+from hwbench.op.base import Graph, OnMap, Work
 
 
-class MapSilu(Primitive):
+class MapSilu(OnMap):
     """x * sigmoid(x)."""
-
-    fields = {"channels": (), "height": (), "width": ()}
-
-    def signature(self, spec: OpSpec) -> Signature:
-        """Same shape in and out."""
-        shape = (spec["channels"], spec["height"], spec["width"])
-        return (Tensor("x", shape),), (Tensor("y", shape),)
 
     def work(self, spec: OpSpec) -> Work:
         """2 per value, one per node."""

@@ -3,31 +3,36 @@
 A space lists its genes and lowers an architecture to a Workload. Populations are `uint8[genes, n]`: row g
 holds, for n architectures, the index into gene g's choices. While a space lowers, hwbench *records* which
 genes each op reads (values carry their genes through arithmetic) and under which genes it exists at all
-(`repeat`); the compiled cost, the canonical form and the size of the space follow from that record.
+(`repeat`, `under`, `choose`); the compiled cost, the canonical form and the size of the space follow from that record.
 
-Canonical form: a gene that lowering does not read (layers beyond the depth) is 0. Sampling is uniform over
-gene values and then canonicalised, so architectures with fewer active genes are drawn more often each.
+Canonical form: a gene that lowering does not read (layers beyond the depth, edges of a cell that lead nowhere) is 0.
+Sampling is uniform over gene values and then canonicalised, so architectures with fewer active genes are drawn more
+often each. A space may `refuse` an architecture (a cell without a way through): it has a form, but is no network.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import Any, Protocol
 
 import numpy as np
 
 from hwbench.errors import UsageError
 from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Tensor, Workload
+from hwbench.problem import Genes, Problem
 
 Population = np.ndarray
 """uint8[genes, n], canonical."""
 Column = Sequence[int] | np.ndarray
 """One architecture of a population."""
 Choice = int | float | str
+Sight = dict[int, bool]
+"""Genes that something depends on: True where on the value, False where only on its being 0 (absent) or not."""
 MAX_CONTROL_STATES = 65_536
 
 
@@ -96,7 +101,7 @@ class Traced:
     __rmul__ = __mul__
 
     def _refuse(self, *_: object) -> Any:
-        raise UsageError("A gene's value was compared or looped over while lowering; use arch.repeat(gene) instead.")
+        raise UsageError("A gene's value was compared or looped over while lowering; use arch.repeat or arch.choose instead.")
 
     __bool__ = __index__ = __int__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
     __hash__ = None  # type: ignore[assignment]
@@ -114,12 +119,14 @@ class Lowering:
         self._genes = space.genes
         self._index = _gene_index(space)
         self._column = column
-        self._control: tuple[int, ...] = ()
+        self._control: Sight = {}
         self._builder: NetworkBuilder | None = None
-        self.read_under: dict[int, frozenset[int]] = {}
+        self.read_under: dict[int, Sight] = {}
         """gene -> the genes that decided whether it is read."""
-        self.node_reads: dict[str, tuple[int, ...]] = {}
+        self.node_reads: dict[str, Sight] = {}
         """node name -> every gene its existence or shape depends on."""
+        self.is_network = True
+        """Whether the output depends on the input at all."""
 
     def __getitem__(self, key: str | tuple[str, int]) -> Traced:
         gene, value = self._read(key)
@@ -131,9 +138,42 @@ class Lowering:
         always = min(int(choice) for choice in self._genes[gene].choices)
         before = self._control
         for i in range(count):
-            self._control = before if i < always else (*before, gene)
+            self._control = before if i < always else {**before, gene: True}
             yield i
         self._control = before
+
+    def present(self, key: str | tuple[str, int]) -> bool:
+        """Whether an optional part exists: its gene is not at its first choice, which stands for nothing being there.
+
+        Such parts may decide about each other, as the edges of a cell do. One that exists counts as read only where
+        `choose` asks what it is; where nobody does, it might as well be absent. What follows from the answer belongs
+        inside `under`.
+        """
+        gene = self._gene(key)
+        if self._column[gene] == 0:
+            self.read_under.setdefault(gene, {gene: False, **self._control})
+        return bool(self._column[gene] != 0)
+
+    @contextmanager
+    def under(self, *keys: str | tuple[str, int]) -> Iterator[None]:
+        """What is added or read inside depends on which of these optional parts are present."""
+        before = self._control
+        self._control = {**{self._gene(key): False for key in keys}, **before}
+        yield
+        self._control = before
+
+    @contextmanager
+    def choose(self, key: str | tuple[str, int]) -> Iterator[Any]:
+        """The plain value of a gene, to branch on; what is added or read inside depends on it."""
+        gene, value = self._read(key)
+        before = self._control
+        self._control = {**before, gene: True}
+        yield value
+        self._control = before
+
+    def refuse(self) -> None:
+        """Says that this architecture is no network, as nothing leads from input to output: it lowers but is not `valid`."""
+        self.is_network = False
 
     def input(self, *tensors: Tensor) -> None:
         """Starts the network with its inputs."""
@@ -143,14 +183,14 @@ class Lowering:
         """Appends an op; whole-number floats (3.5 * 192) become ints. Returns the tensor's name."""
         if self._builder is None:
             raise UsageError("A space must call arch.input(...) before arch.add(...).")
-        reads = set(self._control)
+        reads = dict(self._control)
         values: dict[str, Any] = {}
         for dim, value in dims.items():
             if isinstance(value, Traced):
-                reads |= value.genes
+                reads.update(dict.fromkeys(value.genes, True))
             bare = plain(value)
             values[dim] = int(bare) if isinstance(bare, float) and bare.is_integer() else bare
-        self.node_reads[name] = tuple(sorted(reads))
+        self.node_reads[name] = reads
         return self._builder.add(name, OpSpec.of(op, **values), *inputs)
 
     def workload(self, output: str) -> Workload:
@@ -159,12 +199,40 @@ class Lowering:
         return Workload((Phase(self._builder.build(output)),))
 
     def _read(self, key: str | tuple[str, int]) -> tuple[int, Any]:
+        gene = self._gene(key)
+        self.read_under.setdefault(gene, self._control)
+        return gene, self._genes[gene].choices[self._column[gene]]
+
+    def _gene(self, key: str | tuple[str, int]) -> int:
         name, layer = key if isinstance(key, tuple) else (key, None)
         if (name, layer) not in self._index:
             raise UsageError(f"The space reads the gene {key}, which it does not list.")
-        gene = self._index[name, layer]
-        self.read_under.setdefault(gene, frozenset(self._control))
-        return gene, self._genes[gene].choices[self._column[gene]]
+        return self._index[name, layer]
+
+
+def _joined(first: Sight, second: Sight) -> Sight:
+    """All that either sees, the value where one of them sees that; in the order of the genes."""
+    return {g: first.get(g, False) or second.get(g, False) for g in sorted({*first, *second})}
+
+
+def _state(genes: Mapping[int, int], sight: Sight) -> tuple[int, ...]:
+    """What can be seen of an architecture."""
+    return tuple(genes[g] if whole else min(genes[g], 1) for g, whole in sight.items())
+
+
+def _states(sizes: Sequence[int], sight: Sight) -> Iterator[tuple[int, ...]]:
+    """All that can be seen of any architecture; read as genes, a state is an architecture that shows it."""
+    return itertools.product(*(range(sizes[g] if whole else min(sizes[g], 2)) for g, whole in sight.items()))
+
+
+def _table(sizes: Sequence[int], sight: Sight, values: Mapping[tuple[int, ...], Any], dtype: Any) -> np.ndarray:
+    """Values of states as an array over all choices of the genes seen; what no state was seen for is 0."""
+    table = np.zeros([sizes[g] if whole else min(sizes[g], 2) for g, whole in sight.items()], dtype)
+    for state, value in values.items():
+        table[state] = value
+    if all(sight.values()):
+        return table
+    return table[np.ix_(*(np.minimum(np.arange(sizes[g]), sizes[g] if whole else 1) for g, whole in sight.items()))]
 
 
 @lru_cache(maxsize=None)
@@ -185,6 +253,17 @@ class Activity:
     """Genes that decide whether others are read."""
     tables: Mapping[int, tuple[tuple[int, ...], np.ndarray]] = field(repr=False)
     """gene -> (its deciding genes, uint8 array over their product: 1 where it is read)."""
+    valid: np.ndarray = field(repr=False)
+    """bool array over the product of the control genes: where the architecture is a network."""
+
+    @cached_property
+    def masks(self) -> list[tuple[int, tuple[int, ...], np.ndarray]]:
+        """(gene, its deciding genes, table) of genes that are not always read.
+
+        Deciding genes first: whether they count themselves settles what depends on them.
+        """
+        order = sorted(self.tables, key=lambda gene: (gene not in self.control, gene))
+        return [(gene, *self.tables[gene]) for gene in order if self.tables[gene][1].size and not self.tables[gene][1].all()]
 
 
 @lru_cache(maxsize=None)
@@ -192,52 +271,54 @@ def activity(space: Space) -> Activity:
     """Learns which genes are read from recorded lowerings, over all states of the deciding genes.
 
     Lowers a few probes to find the deciding genes (each gene moved alone from both corners), then every
-    combination of those.
+    combination of those that lowering can tell apart.
     """
     sizes = [len(g.choices) for g in space.genes]
     if max(sizes) > 255 or any(s < 1 for s in sizes):
         raise UsageError(f"Space {space.name}: every gene needs 1 to 255 choices.")
-    under: dict[int, frozenset[int]] = {}
+    under: dict[int, Sight] = {g: {} for g in range(len(sizes))}
 
-    def reads(column: Column) -> set[int]:
+    def lowered(column: Column) -> Lowering:
         record = Lowering(space, column)
         space.lower(record)
-        for gene, deciders in record.read_under.items():
-            under[gene] = under.get(gene, frozenset()) | deciders
-        return set(record.read_under)
+        return record
 
     low, high = [0] * len(sizes), [s - 1 for s in sizes]
     for corner in (low, high):
         for gene, size in enumerate(sizes):
             for value in {0, size // 2, size - 1}:
-                reads([value if i == gene else corner[i] for i in range(len(sizes))])
-    control = tuple(sorted(frozenset().union(*under.values())))
+                probe = lowered([value if i == gene else corner[i] for i in range(len(sizes))])
+                for read, deciders in probe.read_under.items():
+                    under[read] = _joined(under[read], deciders)
+    control = reduce(_joined, under.values())
     if math.prod(sizes[g] for g in control) > MAX_CONTROL_STATES:
         raise UsageError(f"Space {space.name}: more than {MAX_CONTROL_STATES} states decide which genes are active.")
-    tables = {
-        g: (tuple(sorted(under.get(g, ()))), np.zeros([sizes[c] for c in sorted(under.get(g, ()))], np.uint8))
-        for g in range(len(sizes))
-    }
-    for state in itertools.product(*(range(sizes[g]) for g in control)):
-        column = list(high)
-        for gene, value in zip(control, state, strict=True):
-            column[gene] = value
-        for gene in reads(column):
-            deciders, table = tables[gene]
-            table[tuple(column[d] for d in deciders)] = 1
-    return Activity(control, tables)
+    active: dict[int, dict[tuple[int, ...], int]] = {g: {} for g in under}
+    valid: dict[tuple[int, ...], bool] = {}
+    for state in _states(sizes, control):
+        genes = dict(enumerate(high)) | dict(zip(control, state, strict=True))
+        record = lowered(list(genes.values()))
+        valid[state] = record.is_network
+        for gene in record.read_under:
+            active[gene][_state(genes, under[gene])] = 1
+    if not any(valid.values()):
+        raise UsageError(f"Space {space.name}: none of its architectures is a network.")
+    tables = {g: (tuple(sight), _table(sizes, sight, active[g], np.uint8)) for g, sight in under.items()}
+    return Activity(tuple(control), tables, _table(sizes, control, valid, bool))
 
 
 def canonical(space: Space, population: Population) -> Population:
     """The population with inactive genes set to 0 (a new array)."""
     genes = np.array(population, dtype=np.uint8, order="C")
-    known = activity(space)
-    # Deciding genes first: whether they count themselves settles what depends on them.
-    for gene in sorted(known.tables, key=lambda g: (g not in known.control, g)):
-        deciders, table = known.tables[gene]
-        if table.size and not table.all():
-            genes[gene] *= table[tuple(genes[d] for d in deciders)]
+    for gene, deciders, table in activity(space).masks:
+        genes[gene] *= table[tuple(genes[d] for d in deciders)]
     return genes
+
+
+def valid(space: Space, population: Population) -> np.ndarray:
+    """bool[n]: which architectures are networks; False where the space refuses one (a cell without a way through)."""
+    known = activity(space)
+    return np.broadcast_to(known.valid[tuple(population[g] for g in known.control)], population.shape[1])
 
 
 def size(space: Space) -> int:
@@ -259,44 +340,32 @@ def size(space: Space) -> int:
 
 
 def sample(space: Space, n: int, rng: np.random.Generator) -> Population:
-    """Draws n architectures, uniform over gene values, canonicalised."""
-    return canonical(space, _draw(space, n, rng))
+    """Draws n networks, uniform over gene values, canonicalised; an architecture that is no network is drawn again."""
+    found = canonical(space, _draw(space, n, rng))
+    while not (good := valid(space, found)).all():
+        found[:, ~good] = canonical(space, _draw(space, int((~good).sum()), rng))
+    return found
 
 
 def _draw(space: Space, n: int, rng: np.random.Generator) -> np.ndarray:
     return np.stack([rng.integers(0, len(g.choices), n, dtype=np.uint8) for g in space.genes])
 
 
-def mutate(space: Space, parents: Population, rate: float, rng: np.random.Generator) -> Population:
-    """Each gene is redrawn with probability `rate`; at least one is redrawn in every architecture."""
-    genes, n = parents.shape
-    chosen = rng.random((genes, n)) < rate
-    chosen[rng.integers(0, genes, n), np.arange(n)] = True
-    return canonical(space, np.where(chosen, _draw(space, n, rng), parents))
-
-
-def crossover(space: Space, first: Population, second: Population, rng: np.random.Generator) -> Population:
-    """Each gene comes from one parent or the other with equal chance."""
-    return canonical(space, np.where(rng.random(first.shape) < 0.5, first, second))
-
-
-def neighbours(space: Space, column: Column) -> Population:
-    """Every different canonical architecture that differs from this one in one gene's value."""
-    start = canonical(space, np.asarray(column, np.uint8)[:, None])[:, 0]
-    moved = [start]
-    for gene, choices in enumerate(len(g.choices) for g in space.genes):
-        for value in range(choices):
-            if value != start[gene]:
-                moved.append(start.copy())
-                moved[-1][gene] = value
-    found = np.unique(canonical(space, np.stack(moved, axis=1)), axis=1)
-    return found[:, (found != start[:, None]).any(axis=0)]
-
-
-def keys(population: Population) -> list[bytes]:
-    """A hashable identity per architecture."""
-    rows = np.ascontiguousarray(population.T)
-    return [row.tobytes() for row in rows]
+def problem(
+    space: Space,
+    objectives: Mapping[str, str],
+    limits: Mapping[str, float] | None = None,
+    known: Mapping[str, Callable[[Genes], np.ndarray]] | None = None,
+) -> Problem:
+    """What a strategy is to solve in this space; there architectures are rows, here columns."""
+    return Problem(
+        [(gene.label, len(gene.choices)) for gene in space.genes],
+        objectives,
+        limits or {},
+        known or {},
+        canonical=lambda genes: np.ascontiguousarray(canonical(space, genes.T).T),
+        wide=[i for i, gene in enumerate(space.genes) if gene.layer is None],
+    )
 
 
 def to_values(space: Space, column: Column) -> dict[str, Any]:
@@ -397,7 +466,7 @@ def slots(space: Space) -> tuple[Slot, ...]:
     greedily from combinations still open. Checked against plain lowering by the contract tests.
     """
     sizes = [len(g.choices) for g in space.genes]
-    reads: dict[str, tuple[int, ...]] = {}
+    reads: dict[str, Sight] = {}
     seen: dict[str, dict[tuple[int, ...], OpSpec | None]] = {}
     open_states: dict[str, list[tuple[int, ...]]] = {}
     repeats: dict[str, int] = {}
@@ -408,36 +477,36 @@ def slots(space: Space) -> tuple[Slot, ...]:
         for phase in workload.phases:
             repeats.update({node.name: phase.repeat for node in phase.network.nodes})
         found = {node.name: node.spec for phase in workload.phases for node in phase.network.nodes}
-        for name, genes in lowering.node_reads.items():
-            if not set(genes) <= set(reads.get(name, ())):
-                reads[name] = tuple(sorted(set(genes) | set(reads.get(name, ()))))
-                shape = [sizes[g] for g in reads[name]]
+        for name, sight in lowering.node_reads.items():
+            joined = _joined(reads.get(name, {}), sight)
+            if reads.get(name) != joined:
+                reads[name] = joined
+                shape = [sizes[g] for g in joined]
                 if math.prod(shape) > MAX_SLOT_STATES:
                     raise UsageError(
                         f"Space {space.name}: node {name} depends on {len(shape)} genes with too many combinations."
                     )
                 seen[name] = {}
-                open_states[name] = list(itertools.product(*(range(s) for s in shape)))
-            elif name not in seen:
-                reads[name], seen[name], open_states[name] = (), {}, [()]
-        for name, genes in reads.items():
-            state = tuple(column[g] for g in genes)
-            if state not in seen[name]:
-                seen[name][state] = found.get(name)
+                open_states[name] = list(_states(sizes, joined))
+        genes = dict(enumerate(column))
+        for name, sight in reads.items():
+            seen[name].setdefault(_state(genes, sight), found.get(name))
 
     record([s - 1 for s in sizes])
     record([0] * len(sizes))
     while True:
         column: dict[int, int] = {}
         progress = False
-        for name in reads:
+        for name, sight in reads.items():
             states, known = open_states[name], seen[name]
             while states and states[-1] in known:
                 states.pop()
             for state in reversed(states):
-                pairs = list(zip(reads[name], state, strict=True))
-                if state not in known and all(column.get(g, v) == v for g, v in pairs):
-                    column.update(pairs)
+                if state not in known and all(
+                    g not in column or v == (column[g] if whole else min(column[g], 1))
+                    for (g, whole), v in zip(sight.items(), state, strict=True)
+                ):
+                    column = dict(zip(sight, state, strict=True)) | column
                     progress = True
                     break
         if not progress:
@@ -446,10 +515,10 @@ def slots(space: Space) -> tuple[Slot, ...]:
     return tuple(
         Slot(
             name,
-            genes,
-            tuple(sizes[g] for g in genes),
-            tuple(seen[name][state] for state in itertools.product(*(range(sizes[g]) for g in genes))),
+            tuple(sight),
+            tuple(sizes[g] for g in sight),
+            tuple(_table(sizes, sight, seen[name], object).ravel().tolist()),
             repeats[name],
         )
-        for name, genes in reads.items()
+        for name, sight in reads.items()
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench.objective.base import Score
-from hwbench.space.base import Population, Space
-from hwbench.strategy.base import Seen, sample_new
+from hwbench.problem import Genes, Problem, Values
+from hwbench.variation import Seen, sample_new
 
 
 class Random:
@@ -14,12 +13,14 @@ class Random:
 
     name: str
 
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
-        self._space, self._rng, self._seen = space, rng, Seen()
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        self._problem, self._rng, self._seen = problem, rng, Seen()
 
-    def ask(self, n: int) -> Population:
+    def ask(self, n: int) -> Genes:
         """New random architectures."""
-        return sample_new(self._space, n, self._rng, self._seen)
+        return sample_new(self._problem, n, self._rng, self._seen)
 
-    def tell(self, population: Population, score: Score) -> None:
-        """Learns nothing."""
+    def tell(self, genes: Genes, values: Values) -> None:
+        """Learns nothing but what not to ask again."""
+        self._problem.complete(self._problem.check(genes), values)
+        self._seen.new(self._problem.canonical(genes))

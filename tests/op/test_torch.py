@@ -210,6 +210,52 @@ class MbpoolHead(nn.Module):
         return self.classifier(F.silu(self.mix(F.adaptive_avg_pool2d(x, 1))).flatten(1))
 
 
+class ReluConv(nn.Module):
+    def __init__(self, width_in: int, width_out: int, kernel: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width_in, width_out, kernel, stride, kernel // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(F.relu(x))
+
+
+class Reduction(nn.Module):
+    def __init__(self, width_in: int, width_out: int) -> None:
+        super().__init__()
+        self.conv_a, self.conv_b = (
+            nn.Conv2d(width, width_out, 3, stride, 1) for width, stride in ((width_in, 2), (width_out, 1))
+        )
+        self.shortcut = nn.Conv2d(width_in, width_out, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shortcut(F.avg_pool2d(x, 2)) + self.conv_b(F.relu(self.conv_a(F.relu(x))))
+
+
+class MapNorm(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(channels)), nn.Parameter(torch.empty(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class MapHead(nn.Module):
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.norm, self.classifier = MapNorm(channels), nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(F.relu(self.norm(x)).mean((2, 3)))
+
+
+def smoothed(x: Tensor, kernel: int) -> Tensor:
+    """The average of what lies inside the map, as the ratio of two averages over zeros as well."""
+    inside = torch.ones_like(x)
+    values, shares = (F.avg_pool2d(F.pad(y, [kernel // 2] * 4), kernel, 1) for y in (x, inside))
+    return values / shares
+
+
 MODULES = {
     "attention_block": lambda s: Attention(s["dim"], s["heads"], s["head_dim"], s["norm"] == "pre", s["qkv"] == "fused"),
     "class_token": lambda s: Token(s["dim"]),
@@ -231,11 +277,15 @@ MODULES = {
         (s["height"], s["width"]) if s["takes"] == "tokens" else None,
         s["gives"] == "tokens",
     ),
+    "map_head": lambda s: MapHead(s["in"], s["classes"]),
+    "map_norm": lambda s: MapNorm(s["channels"]),
     "mbpool_head": lambda s: MbpoolHead(s["in"], s["hidden"], s["out"], s["classes"], s["height"], s["width"]),
     "mix_heads": lambda s: MixHeads(s["heads"], s["heads"]),
     "patch_embedding": lambda s: PatchStem(s["image"], s["patch"], s["channels"], s["dim"]),
     "pooled_head": lambda s: PooledHead(s["dim"], s["classes"]),
+    "reduction_block": lambda s: Reduction(s["in"], s["out"]),
     "relative_bias": lambda s: RelativeBias(s["heads"], s["height"], s["width"], s["window"]),
+    "relu_conv_block": lambda s: ReluConv(s["in"], s["out"], s["kernel"], s["stride"]),
     "squeeze_excite": lambda s: SqueezeExcite(s["channels"], s["reduced"]),
     "talking_attention_block": lambda s: TalkingAttention(
         s["dim"], s["heads"], s["key_dim"], s["value_dim"], s["height"], s["width"], s["window"]
@@ -287,13 +337,16 @@ KERNELS = {  # as the examples have them
 FUNCTIONS = {
     "add": lambda s, w, a, b: a + b,
     "average_pool": lambda s, w, x: pooled(x, s["stride"]),
+    "average_pool_same": lambda s, w, x: smoothed(x, s["kernel"]),
     "flatten_map": lambda s, w, x: x.flatten(1),
     "flatten_patches": lambda s, w, x: x.permute(0, 2, 3, 1).flatten(1, 2),
     "gelu": lambda s, w, x: F.gelu(x),
     "global_pool": lambda s, w, x: F.adaptive_avg_pool2d(x, 1),
     "kernel": lambda s, w, *inputs: KERNELS[s["type"]](w, *inputs),
     "map_add": lambda s, w, a, b: a + b,
+    "map_relu": lambda s, w, x: x.clamp(min=0),
     "map_silu": lambda s, w, x: F.silu(x),
+    "map_zero": lambda s, w, x: torch.zeros_like(x),
     "matmul": lambda s, w, a, b: a @ b if s["form"] == "plain" else torch.einsum("bhmk,bhnk->bhmn", a, b) / s["k"] ** 0.5,
     "merge_heads": lambda s, w, x: torch.cat(x.unbind(1), dim=-1),
     "position": lambda s, w, x: x + F.embedding(torch.arange(s["tokens"]), w["weight"]),
@@ -422,7 +475,41 @@ def nasvit(
     return Hybrid({**blocks, "mbpool": MbpoolHead(given, 6 * given, width[-1], 1000, side, side)})
 
 
-WHOLE = {"autoformer-tiny": vit, "autoformer-small": vit, "autoformer-base": vit, "bert:sequence=32": bert, "nasvit": nasvit}
+class Cell(nn.ModuleDict):
+    """Four nodes that add what arrives; the convolutions among the edges are its modules."""
+
+    def __init__(self, width: int, ops: dict[str, str]) -> None:
+        super().__init__({e: ReluConv(width, width, int(op[-1])) for e, op in ops.items() if op.startswith("nor_conv")})
+        self.ops = ops
+
+    def forward(self, x: Tensor) -> Tensor:
+        nodes = [x, *(torch.zeros_like(x) for _ in range(3))]
+        for edge, op in self.ops.items():
+            source, target = (int(node) for node in edge.removeprefix("op_").split("_"))
+            if op != "none":
+                pool = op == "avg_pool_3x3"
+                y = smoothed(nodes[source], 3) if pool else self[edge](nodes[source]) if edge in self else nodes[source]
+                nodes[target] = nodes[target] + y
+        return nodes[3]
+
+
+def nasbench201(**ops: str) -> Hybrid:
+    """Stem, five cells of each width, reductions between them, head."""
+    blocks: dict[str, nn.Module] = {"stem": nn.Conv2d(3, 16, 3, padding=1)}
+    for stage, width in enumerate((16, 32, 64)):
+        blocks |= {f"reduction{stage}": Reduction(width // 2, width)} if stage else {}
+        blocks |= {f"stage{stage}.cell{i}": Cell(width, ops) for i in range(5)}
+    return Hybrid({**blocks, "head": MapHead(64, 10)})
+
+
+WHOLE = {
+    "autoformer-tiny": vit,
+    "autoformer-small": vit,
+    "autoformer-base": vit,
+    "bert:sequence=32": bert,
+    "nasbench201": nasbench201,
+    "nasvit": nasvit,
+}
 
 
 def test_every_space_has_a_torch_reference():

@@ -1,0 +1,343 @@
+"""Every search space on the machine at hand: its size, a thousand samples lowered and costed, one network run and measured.
+
+    python -m benchmarks.spaces --workspace DIR [--device local] [--space NAME ...] [--out reports/spaces-DATE]
+
+Per registered space:
+1. predictor  the workspace's (or shipped) one if it was fitted for the space, as `hwbench predict` takes it; otherwise the
+              space is profiled and a predictor fitted in a workspace of its own, WORKSPACE/<space>
+2. samples    a thousand random architectures, lowered to workloads one by one, and costed at once by the compiled cost
+3. network    the one of them nearest their median latency that took no part in the fit, exported as ONNX, run under
+              onnxruntime, held against torch (the references of tests/op/test_torch.py, same weights), and measured
+
+Finished spaces are kept in OUT/spaces.json with every raw reading; run again to go on. Writes spaces.md beside it.
+--quick takes few repeats, to see that all of it works: its latencies say little, and the report says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import __version__, estimator, registry
+from hwbench import device as devices
+from hwbench.architecture import Architectures, export
+from hwbench.cli._console import progress
+from hwbench.engine.policy import Policy
+from hwbench.errors import EnvironmentMismatch, HwbenchError, UsageError
+from hwbench.estimator import Fitted
+from hwbench.measurer import MEASURE_POLICY, measure
+from hwbench.network import Network, Workload
+from hwbench.predictor.base import sum_ops
+from hwbench.profiler import NETWORK_POLICY, profile
+from hwbench.space import base as spaces
+from hwbench.space.base import Space
+from hwbench.workspace import atomic_write, write_json
+
+SAMPLES, SEED = 1000, 2026
+STATISTIC, OTHER = "min", "p50"
+NETWORKS = {"fit": 16, "holdout": 20}
+"""Measured where a space needs a predictor of its own; 19 held out give a 90 % interval."""
+POLICIES = {"rows": Policy(), "networks": NETWORK_POLICY, "network": MEASURE_POLICY}
+QUICK_NETWORKS = {"fit": 5, "holdout": 4}
+QUICK_POLICIES = {
+    "rows": Policy(rounds=1, burst_ms=5.0, min_processes=1, max_processes=1, max_seconds=5.0),
+    "networks": replace(NETWORK_POLICY, rounds=1, burst_ms=10.0, min_processes=1, max_processes=1),
+    "network": replace(MEASURE_POLICY, rounds=2, burst_ms=20.0, max_processes=3),
+}
+
+
+def predictor_of(name: str, place: Path, device: str) -> Fitted | None:
+    """The predictor `hwbench predict` would take there, if it was fitted for the space."""
+    try:
+        found = estimator.load(device, workspace=place)
+    except (UsageError, EnvironmentMismatch):
+        return None
+    return found if name in found.card["spaces"] else None
+
+
+def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tuple[Fitted, dict[str, Any]]:
+    """A predictor of the space, and what it took to get it."""
+    own = workspace / (f"{name}-quick" if quick else name)
+    fitted = predictor_of(name, workspace, device) or predictor_of(name, own, device)
+    took: dict[str, Any] = {"profile": None, "fit_seconds": None}
+    if fitted is None:
+        policies, networks = (QUICK_POLICIES, QUICK_NETWORKS) if quick else (POLICIES, NETWORKS)
+        with progress(f"{name}: rows") as tick:
+            done = profile(name, device, workspace=own, policy=policies["rows"], tick=tick)
+        took["profile"] = {"rows": done.rows, "seconds": done.seconds, "doubtful": len(done.doubtful), "failed": done.failed}
+        started = time.monotonic()
+        with progress(f"{name}: networks to fit and judge a predictor") as tick:
+            fitted = estimator.fit(
+                name, device, workspace=own, networks=networks["fit"], holdout=networks["holdout"],
+                policy=policies["networks"], tick=tick,
+            )  # fmt: skip
+        took["fit_seconds"] = time.monotonic() - started
+    card = fitted.card
+    about = {
+        "name": card["predictor"],
+        "why": (card["additivity"] or {}).get("why"),
+        "source": str(fitted.folder),
+        "spaces": card["spaces"],
+        "fitted_at": card["fitted_at"],
+        "networks_per_space": card["networks_per_space"],
+        "error_on_others": card["errors"]["test_by_space"][name]["mean_abs_error"],
+        "others": card["errors"]["test_by_space"][name]["n"],
+    }
+    return fitted, {**about, **took}
+
+
+def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Workload], np.ndarray, dict[str, Any]]:
+    """Architectures, their workloads and latencies, and what they took; both ways must give the same latencies."""
+    drawn = Architectures(space, spaces.sample(space, SAMPLES, np.random.default_rng(SEED)))
+    started = time.perf_counter()
+    loads = [spaces.lower(space, column) for column in drawn.population.T]
+    spaces.slots.cache_clear()  # what a first compilation has to record
+    lowered = time.perf_counter()
+    cost = fitted.cost(space, STATISTIC)
+    compiled = time.perf_counter()
+    latency = cost.value(drawn.population)
+    costed = time.perf_counter()
+    one_by_one = np.array([sum_ops(fitted.predictors[STATISTIC], load) for load in loads])
+    specs = spaces.distinct_specs(space)
+    return drawn, loads, latency, {
+        "genes": len(space.genes),
+        "size": spaces.size(space),
+        "rows": len(specs),
+        "rows_filled_in": sum(spec.key in fitted.filled for spec in specs),
+        "samples": SAMPLES,
+        "seed": SEED,
+        "different": len(set(drawn.keys)),
+        "ops": [min(counts := [sum(load.counts().values()) for load in loads]), max(counts)],
+        "lowering_ms": 1e3 * (lowered - started),
+        "compiling_ms": 1e3 * (compiled - lowered),
+        "costing_ms": 1e3 * (costed - compiled),
+        "largest_difference": float(np.abs(latency / one_by_one - 1).max()),
+        "latency_ms": {"min": latency.min(), "median": float(np.median(latency)), "max": latency.max()},
+        "least_of_the_space_ms": cost.least()[0] / (1 + fitted.margin(STATISTIC, space.name)),
+        "latencies_ms": latency.tolist(),
+    }  # fmt: skip
+
+
+def nearest_median(keys: list[str], latency: np.ndarray, fitted: Fitted) -> int:
+    """The architecture nearest the median latency that the predictor has not seen."""
+    seen = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"]}
+    away = np.abs(latency - np.median(latency))
+    return next(int(i) for i in np.argsort(away, kind="stable") if keys[i] not in seen)
+
+
+def against_torch(name: str, values: dict[str, Any], network: Network, folder: Path) -> dict[str, Any]:
+    """What the network computes under onnxruntime and in torch, from weights that hide nothing (no scale of 1, no shift of 0).
+
+    Exported to a file of its own: what is measured has the weights that tables and predictors were measured with.
+    """
+    try:
+        import torch
+        from safetensors.numpy import save_file
+
+        from tests.op import random_inputs, session_of
+        from tests.op.test_torch import LIMIT, WHOLE, difference, loaded, telling_weights
+    except ImportError as error:
+        return {"same": None, "why": str(error)}
+    module: Any = next((made for of, made in WHOLE.items() if of.partition(":")[0] == name.partition(":")[0]), None)
+    if module is None:
+        return {"same": None, "why": f"no torch reference of {name}"}
+    weights, feed = telling_weights(network), random_inputs(network, 1)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        given, path = Path(scratch) / "given.safetensors", Path(scratch) / "given.onnx"
+        save_file(weights, given)
+        export(name, values, path, weights=given)
+        ours = session_of(str(path)).run(None, feed)
+    with torch.no_grad():
+        with torch.device("meta"):  # no initialisation: every parameter is replaced by ours
+            made = module(**values)
+        theirs = loaded(made, weights)(*(torch.from_numpy(array) for array in feed.values()))
+    spread, apart = float(theirs.std()), difference(ours, theirs)
+    agree = spread > 0 and apart < LIMIT * max(1.0, spread)
+    return {"same": agree, "difference": apart, "spread_of_outputs": spread, "version": torch.__version__}
+
+
+def stage_network(
+    drawn: Architectures, loads: list[Workload], latency: np.ndarray, fitted: Fitted, folder: Path, device: str, quick: bool
+) -> dict[str, Any]:
+    """One network predicted, exported, run and measured."""
+    index = nearest_median(drawn.keys, latency, fitted)
+    name = drawn.space.name
+    path = folder / f"{name}.onnx"
+    about = export(name, drawn.values[index], path)
+    about["torch"] = against_torch(name, drawn.values[index], loads[index].network, folder)
+    with progress(f"{name}: measuring") as tick:
+        measured = measure(path, device, policy=(QUICK_POLICIES if quick else POLICIES)["network"], tick=tick)[0]
+    statistics = {}
+    for statistic, column in ((STATISTIC, "latency_min_ms"), (OTHER, "latency_median_ms")):
+        found = fitted.predict(loads[index], statistic, name)
+        statistics[statistic] = {
+            "predicted_ms": found.latency_ms,
+            "low_ms": found.low_ms,
+            "high_ms": found.high_ms,
+            "measured_ms": measured[column],
+            "error": found.latency_ms / measured[column] - 1,
+            "inside": found.low_ms <= measured[column] <= found.high_ms,
+            "coverage": found.coverage,
+        }
+    key = drawn.keys[index]
+    return {"key": key, **about, "path": path.name, "statistics": statistics, "measured": {**measured, "model": path.name}}
+
+
+def study(name: str, workspace: Path, device: str, quick: bool) -> dict[str, Any]:
+    """All three stages of a space."""
+    space: Space = registry.get("space", name)
+    fitted, about = stage_predictor(name, workspace, device, quick)
+    drawn, loads, latency, samples = stage_samples(space, fitted)
+    network = stage_network(drawn, loads, latency, fitted, workspace / "exported", device, quick)
+    return {**samples, "predictor": about, "network": network}
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The tables, as Markdown."""
+    head = ["space", "genes", "architectures", "rows", "lowered ms", "compiled ms", "costed ms", "ops", "latency ms: min"]
+    head += ["median", "max", "least of the space"]
+    lines = [
+        f"# Every space on {found['device']}, {found['date']}",
+        "",
+        f"`python -m benchmarks.spaces{' --quick' if found['quick'] else ''}`, hwbench {found['hwbench_version']}.",
+        *(["", "**A trial run with few repeats: measured and predicted latencies say little.**"] if found["quick"] else []),
+        "",
+        f"## {SAMPLES:,} random architectures, lowered and costed",
+        "",
+        _row(*head),
+        _row("---", *["---:"] * (len(head) - 1)),
+    ]
+    for name, part in found["spaces"].items():
+        cells = [name, str(part["genes"]), f"{part['size']:.3g}" if part["size"] > 1e6 else f"{part['size']:,}"]
+        cells += [str(part["rows"]) + (f" ({part['rows_filled_in']} filled in)" if part["rows_filled_in"] else "")]
+        cells += [f"{part[key]:.{digits}f}" for key, digits in (("lowering_ms", 0), ("compiling_ms", 0), ("costing_ms", 2))]
+        cells += ["{} to {}".format(*part["ops"]), *(f"{part['latency_ms'][key]:.3g}" for key in ("min", "median", "max"))]
+        lines.append(_row(*cells, f"{part['least_of_the_space_ms']:.3g}"))
+    worst = max((part["largest_difference"] for part in found["spaces"].values()), default=0.0)
+    head = [
+        "space",
+        "predicted ms",
+        "90 % interval",
+        "measured ms (min)",
+        "spread %",
+        "error %",
+        "p50 predicted",
+        "p50 measured",
+    ]
+    head += ["error %", "file MB", "against torch", "verdict"]
+    lines += [
+        "",
+        f"Lowered one by one and summed, they have the latency of the compiled cost within {worst:.0e}. Compiling includes",
+        "recording which genes each op reads. `least of the space` is exact, over all architectures; rows: those it can need.",
+        "",
+        "## One network of each: exported, run, measured",
+        "",
+        _row(*head),
+        _row("---", *["---:"] * (len(head) - 2), "---"),
+    ]
+    for name, part in found["spaces"].items():
+        network = part["network"]
+        first, other, measured = *(network["statistics"][s] for s in (STATISTIC, OTHER)), network["measured"]
+        spread = "-" if measured["min_spread"] is None else f"{100 * measured['min_spread']:.1f}"
+        cells = [name, f"{first['predicted_ms']:.3f}", f"{first['low_ms']:.3f} to {first['high_ms']:.3f}"]
+        cells[-1] += "" if first["inside"] else " (missed)"
+        cells += [f"{first['measured_ms']:.3f}", spread, f"{100 * first['error']:+.1f}", f"{other['predicted_ms']:.3f}"]
+        cells += [
+            f"{other['measured_ms']:.3f}{between(measured)}",
+            f"{100 * other['error']:+.1f}",
+            f"{network['bytes'] / 1e6:.1f}",
+        ]
+        lines.append(_row(*cells, same(network), measured["verdict"]))
+    lines += [
+        "",
+        "Errors are (predicted - measured) / measured. The network is the one nearest the median latency of the thousand that",
+    ]
+    lines += [
+        "took no part in the fit. Against torch: largest difference of outputs, and their spread; same weights and input.",
+        "",
+    ]
+    for name, part in found["spaces"].items():
+        about, took = part["predictor"], part["predictor"]["profile"]
+        sizes = about["networks_per_space"]
+        made = f"fitted {about['fitted_at'][:10]} for {', '.join(about['spaces'])}"
+        if about["fit_seconds"] is not None:
+            made = f"{took['rows']} rows profiled in {took['seconds']:.0f} s ({took['doubtful']} doubtful), "
+            made += f"{sum(sizes.values())} networks measured and the predictor fitted in {about['fit_seconds']:.0f} s"
+        lines.append(
+            f"- {name}: {about['name']}, {made}; mean error {100 * about['error_on_others']:.2f} % "
+            f"on {about['others']} networks it was not fitted on."
+        )
+    return "\n".join([*lines, ""])
+
+
+def between(measured: Mapping[str, Any]) -> str:
+    """The interval of the median, where processes enough know one."""
+    low, high = measured["median_low_ms"], measured["median_high_ms"]
+    return "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+
+
+def same(network: Mapping[str, Any]) -> str:
+    """What torch says."""
+    found = network["torch"]
+    if found["same"] is None:
+        return f"not checked: {found['why']}"
+    return f"{'same' if found['same'] else 'DIFFERS'}, {found['difference']:.0e} of {found['spread_of_outputs']:.2g}"
+
+
+def stored(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier run finished; one of another machine, version or length is refused."""
+    if not path.exists():
+        return {**about, "spaces": {}}
+    found: dict[str, Any] = json.loads(path.read_text())
+    changed = [key for key in ("device", "quick", "hwbench_version") if found[key] != about[key]]
+    if changed:
+        key = changed[0]
+        raise UsageError(f"{path} holds another run: {key} was {found[key]}, now {about[key]}. Choose another --out.")
+    return found
+
+
+def main() -> None:
+    """Runs the spaces that are not finished yet."""
+    today = datetime.now(UTC).date().isoformat()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workspace", type=Path, default=Path(".spaces"), help="predictor and tables; where lacking ones go")
+    parser.add_argument("--device", default="local")
+    parser.add_argument("--space", action="append", help="only these; all registered ones otherwise")
+    parser.add_argument("--quick", action="store_true", help="few repeats, to see that it works")
+    parser.add_argument("--out", type=Path, default=Path("reports") / f"spaces-{today}")
+    asked = parser.parse_args()
+    path = asked.out / "spaces.json"
+    name = devices.resolve(asked.device, asked.workspace)
+    found = stored(path, {"date": today, "hwbench_version": __version__, "device": name, "quick": asked.quick})
+    names = asked.space or registry.names("space")
+    for space in names:
+        registry.get("space", space)  # a wrong name is refused before anything is measured
+    for i, space in enumerate(names, 1):
+        done = space in found["spaces"]
+        print(f"== {space}, {i} of {len(names)}{': finished before' if done else ''}", flush=True)
+        if not done:
+            found["spaces"][space] = study(space, asked.workspace, asked.device, asked.quick)
+            write_json(path, found)
+    shown = page(json.loads(path.read_text()))
+    atomic_write(asked.out / "spaces.md", shown)
+    print(shown)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HwbenchError as error:
+        raise SystemExit(str(error)) from None

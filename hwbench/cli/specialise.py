@@ -1,0 +1,57 @@
+"""hwbench specialise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+SHOWN = 8
+"""Devices up to which a cross table fits a terminal."""
+
+
+def run(
+    table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list tables).")],
+    budget_percentile: Annotated[
+        list[float] | None,
+        typer.Option("--budget-percentile", help="Of each device's latencies; repeat for several. [default: 10, 25, 50]"),
+    ] = None,
+    device: Annotated[list[str] | None, typer.Option("--device", help="Only these devices; repeat. [default: all]")] = None,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Leave out devices that did not measure every network of the table.")
+    ] = False,
+    tables: options.Tables = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for specialise.md, .csv, .json and pictures.")] = Path(
+        "specialised"
+    ),
+    json: options.Json = False,
+) -> None:
+    """What is lost by using on one device the winner of another, for every pair of devices."""
+    import hwbench
+    from hwbench.specialist import PERCENTILES, cell
+
+    done = hwbench.specialise(table, budget_percentile or PERCENTILES, tables, device or (), out, complete)
+    if json:
+        console.emit_json(done)
+        return
+    devices, limits = done["devices"], done["limits"]
+    for found in done["budgets"] if len(devices) <= SHOWN else []:
+        rows = []
+        for name, lost, excess in zip(devices, found["lost_points"], found["latency_excess"], strict=True):
+            rows.append({"winner of": name, **{d: cell(p, e) for d, p, e in zip(devices, lost, excess, strict=True)}})
+        title = f"{table}, budget at percentile {found['budget_percentile']:g}"
+        console.table(f"{title}: points lost within the budget (-), latency above it (+) on", rows)
+    shares = {"hurt": "hurt %", "lose_points": f"lack over {limits['points']:g} points %",
+              "lose_latency": f"over {limits['latency']:.0%} too slow %", "broken": "break the budget %"}  # fmt: skip
+    console.table(
+        f"{table}, {len(devices)} devices, {done['networks']} networks, {done['pairs']} pairs: another device's winners",
+        [
+            {"budget percentile": f["budget_percentile"], **{head: round(100 * f[name], 1) for name, head in shares.items()}}
+            for f in done["budgets"]
+        ],
+    )
+    typer.echo(f"report: {out / 'specialise.md'}; every pair: {out / 'specialise.csv'}")

@@ -1,0 +1,87 @@
+"""hwbench validate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hwbench.cli import _console as console
+from hwbench.cli import _options as options
+
+
+def run(
+    table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list tables).")],
+    device: Annotated[list[str], typer.Option("--device", help="A device of the table; repeat for several.")],
+    strategy: Annotated[
+        list[str] | None, typer.Option("--strategy", help="hwbench list strategies; repeat for several. [default: default]")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", help="Searches per device, seeds 0 .. N - 1.")] = 20,
+    evaluations: Annotated[int, typer.Option("--evaluations", help="Architectures paid for per search.")] = 1000,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--setting", help="paid, known, predicted (latency learnt, free, guessed). [default: paid and known]"),
+    ] = None,
+    budget: Annotated[
+        list[int] | None,
+        typer.Option("--budget", help="Percentile of the latencies that is a budget; 0 for none. [default: 10, 25 and 50]"),
+    ] = None,
+    tables: options.Tables = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of log, cards and report; run again to resume.")] = Path(
+        "validation"
+    ),
+    workers: Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")] = 1,
+    json: options.Json = False,
+) -> None:
+    """Prove strategies on a table where the best answer is known."""
+    import hwbench
+    from hwbench.standing import BUDGETS
+
+    with console.progress("validating") as tick:
+        done = hwbench.validate(
+            table, device, strategy or ["default"], seeds, evaluations, tables, out, setting or ["paid", "known"],
+            budgets=BUDGETS if budget is None else [each for each in budget if each], workers=workers, tick=tick,
+        )  # fmt: skip
+    if json:
+        console.emit_json(done)
+    else:
+        show(done)
+    if done["failed"]:
+        first = done["failed"][0]
+        typer.echo(
+            f"hwbench: {len(done['failed'])} runs failed and count nowhere, first {first['strategy']} on {first['device']}, "
+            f"setting {first['setting']}, seed {first['seed']}: {first['error']}",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+def show(done: dict[str, Any]) -> None:
+    """Tables a person can read, one per setting."""
+    for setting in dict.fromkeys(way for found in done["strategies"].values() for way in found):
+        rows = [_row(name, found[setting], done["marks"]) for name, found in done["strategies"].items() if setting in found]
+        title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, latency {setting}"
+        console.table(f"{title}: hypervolume % / regret points at N evaluations", rows, {k: k for row in rows for k in row})
+    typer.echo(f"report: {Path(done['out']) / 'report.md'}; cards: {Path(done['out']) / 'cards'}")
+
+
+def _row(name: str, found: dict[str, Any], marks: list[int]) -> dict[str, Any]:
+    """Hypervolume and regret side by side at each mark that was reached."""
+    row: dict[str, Any] = {"strategy": name}
+    volume = found.get("hypervolume", {}).get("value", [None] * len(marks))
+    regret = found.get("regret", {}).get("all", {}).get("value", [None] * len(marks))
+    for mark, share, points in zip(marks, volume, regret, strict=True):
+        if share is not None or points is not None:
+            row[f"at {mark}"] = f"{_shown(share, 100)} / {_shown(points, 1)}"
+    if "evaluations_to_goal" in found:
+        goal = found["evaluations_to_goal"]
+        row["to 99 %"] = f"{_shown(goal['median'], 1, 0)} ({goal['reached']} of {goal['runs']})"
+    if "broken" in found:
+        row["budget broken %"] = _shown(next((v for v in reversed(found["broken"]["value"]) if v is not None), None), 100, 1)
+    row["own ms"] = found["own_ms_per_evaluation"]
+    return row
+
+
+def _shown(value: float | None, times: float, digits: int = 2) -> str:
+    return "-" if value is None else f"{value * times:.{digits}f}"

@@ -1,0 +1,290 @@
+"""What a search can limit, by name: compiled costs, each with the most it may be.
+
+    latency_ms              on the device searched for (its budget)
+    latency_ms@DEVICE       on another one, by its stored predictor of the same runtime; @DEVICE/RUNTIME for another runtime
+    instructions_m@DEVICE   million instructions one sample takes on an emulated processor: the sum of its table's rows
+    params_m, macs_m        million parameters (lookup tables included), million multiply-accumulates of one sample
+    flops_m                 million FLOPs of one sample: 2 per multiply-accumulate, plus element-wise arithmetic
+    memory_mb               megabytes (10^6 bytes) the weights take in the setting's number format; activations not counted
+
+Latencies are predictions: what is held against a limit is their upper bound, unless asked otherwise. The rest is exact, but
+for instructions, which are as exact as rows add up (reports/targets-2026-11-17: AutoFormer within 0.04 %, small cells of
+NAS-Bench-201 up to 23 % off).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hwbench import device as devices
+from hwbench import estimator as estimators
+from hwbench import lut as luts
+from hwbench import registry
+from hwbench.architecture import fingerprint
+from hwbench.cost import Cost, least_together, summed_cost
+from hwbench.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
+from hwbench.network import OpSpec, Setting, Workload
+from hwbench.op.base import ITEM_BYTES, network_parameters, op_of, parameter_count, work_of
+from hwbench.problem import MIN
+from hwbench.space import base as spaces
+from hwbench.space.base import Population, Space
+from hwbench.variation import Seen, neighbours
+from hwbench.workspace import Workspace, write_json
+
+LATENCY, UPPER = "latency_ms", "upper_ms"
+ELSEWHERE, INSTRUCTIONS = f"{LATENCY}@", "instructions_m@"
+SIZES: Mapping[str, Callable[[OpSpec, Setting], float]] = {
+    "params_m": lambda spec, setting: parameter_count(spec) / 1e6,
+    "macs_m": lambda spec, setting: op_of(spec).work(spec).macs / 1e6,
+    "flops_m": lambda spec, setting: op_of(spec).work(spec).flops / 1e6,
+    "memory_mb": lambda spec, setting: parameter_count(spec) * ITEM_BYTES[setting.dtype] / 1e6,
+}
+DRAWS, STEPS, SURE = 2000, 60, 1e-9
+"""Random architectures looked at for one that keeps all limits; steps of the proof that there is none; its rounding error."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A cost and the most it may be."""
+
+    name: str
+    most: float
+    cost: Cost
+    certified: bool
+    """Whether the upper bound is held against it."""
+    source: str | None = None
+    """Fingerprint of the predictor, where it is not the search's own."""
+
+    @property
+    def upper_name(self) -> str | None:
+        """What the upper bound is called; an exact cost has none."""
+        return self.name.replace(LATENCY, UPPER, 1) if self.name.startswith(LATENCY) else None
+
+    @property
+    def held_name(self) -> str:
+        """Which of its values is held against the limit."""
+        return self.upper_name or self.name if self.certified else self.name
+
+    def values(self, population: Population) -> dict[str, np.ndarray]:
+        """Everything there is to know of it, by name."""
+        upper = {self.upper_name: self.cost.upper(population)} if self.upper_name else {}
+        return {self.name: self.cost.value(population), **upper}
+
+    def held(self, population: Population) -> np.ndarray:
+        """What is held against the limit."""
+        return self.cost.upper(population) if self.held_name == self.upper_name else self.cost.value(population)
+
+    @property
+    def factor(self) -> float:
+        """What is held against the limit, as a multiple of the value."""
+        return 1.0 + self.cost.margin if self.held_name == self.upper_name else 1.0
+
+    def least(self) -> tuple[float, np.ndarray]:
+        """(the smallest value held against it that a network of the space reaches, that architecture)."""
+        _, column = self.cost.least()
+        return float(self.held(column[:, None])[0]), column
+
+
+def compiled(
+    space: Space,
+    limits: Mapping[str, float],
+    statistic: str,
+    runtime: str,
+    setting: Setting,
+    workspace: str | Path,
+    certified: bool,
+) -> list[Limit]:
+    """Limits other than the search's own budget.
+
+    Raises:
+        UnknownName: there is no such cost; the message lists what there is.
+        UsageError: it cannot be told (energy), or the other device has no predictor.
+        MissingOps: the other device's predictor does not know all ops of the space.
+    """
+    found = []
+    for name, most in limits.items():
+        if name.startswith(ELSEWHERE):
+            fitted = elsewhere(name, runtime, setting, workspace)
+            source = fingerprint(fitted.card["statistics"])
+            found.append(Limit(name, most, fitted.cost(space, statistic), certified, source))
+        elif name.startswith(INSTRUCTIONS):
+            found.append(Limit(name, most, _counted(space, name, runtime, setting, workspace), certified))
+        elif name in SIZES:
+            found.append(Limit(name, most, _sized(space, name, setting), certified))
+        else:
+            raise _unknown(name)
+    return found
+
+
+def elsewhere(name: str, runtime: str, setting: Setting, workspace: str | Path) -> estimators.Fitted:
+    """The stored predictor that latency_ms@DEVICE or latency_ms@DEVICE/RUNTIME names."""
+    device, _, other = name.removeprefix(ELSEWHERE).partition("/")
+    return estimators.load(device, other or runtime, setting, workspace)
+
+
+def instructions_m(
+    name: str, specs: Sequence[OpSpec], runtime: str, setting: Setting, workspace: str | Path, space: str | None = None
+) -> np.ndarray:
+    """Million instructions of each op, by the table that instructions_m@DEVICE or instructions_m@DEVICE/RUNTIME names.
+
+    Raises:
+        MissingOps: the table has no count of some op; the message has the command that would change that.
+    """
+    asked, _, other = name.removeprefix(INSTRUCTIONS).partition("/")
+    device = devices.resolve(asked, workspace)
+    table = luts.Lut.read(luts.find_lut(Workspace.at(workspace), device, other or runtime))
+    missing = table.missing(specs, setting, luts.INSTRUCTIONS)
+    if missing:
+        raise luts.missing_ops(missing, setting, str(table.path), space, device=device, metric=luts.INSTRUCTIONS)
+    return table.instructions(specs, setting) / 1e6
+
+
+def _counted(space: Space, name: str, runtime: str, setting: Setting, workspace: str | Path) -> Cost:
+    def each(specs: Sequence[OpSpec]) -> np.ndarray:
+        return instructions_m(name, specs, runtime, setting, workspace, space.name)
+
+    return summed_cost(space, name, "m", each)
+
+
+def recounted(name: str, workload: Workload, setting: Setting) -> float:
+    """An exact cost counted on the whole network, parameter by parameter and op by op, not by the compiled tables."""
+    if name in ("params_m", "memory_mb"):
+        networks = [phase.network for phase in workload.phases]
+        parameters = sum(each.size for network in networks for each in network_parameters(network).values())
+        return parameters * (ITEM_BYTES[setting.dtype] if name == "memory_mb" else 1) / 1e6
+    work = [(phase.repeat, work_of(phase.network)) for phase in workload.phases]
+    return sum(repeat * (each.macs if name == "macs_m" else each.flops) for repeat, each in work) / 1e6
+
+
+def _sized(space: Space, name: str, setting: Setting) -> Cost:
+    def each(specs: Sequence[OpSpec]) -> np.ndarray:
+        return np.array([SIZES[name](spec, setting) for spec in specs])
+
+    return summed_cost(space, name, name.rpartition("_")[2], each)
+
+
+def _unknown(name: str) -> UsageError:
+    known = [*SIZES, f"{ELSEWHERE}DEVICE", f"{INSTRUCTIONS}DEVICE"]
+    if name == LATENCY:
+        return UsageError(f"The limit of {LATENCY} is the budget itself (--budget-ms); for another device: {ELSEWHERE}DEVICE.")
+    if name.startswith("energy"):
+        return UsageError(
+            f"Energy cannot be limited: predictors tell milliseconds and no table holds joules. Available: {', '.join(known)}."
+        )
+    return UnknownName(registry.unknown("cost", name, known))
+
+
+def check(space: Space, limits: Sequence[Limit], statistic: str, path: Path) -> None:
+    """Raises InfeasibleBudget if no architecture can keep all limits; the nearest ones are written to `path`.
+
+    Each limit by itself is checked exactly. Whether several can be kept together is not always known: they are refused only
+    where it is proven that they cannot.
+    """
+    leasts = [limit.least() for limit in limits]
+    lines = [f"{limit.name} {least:.5g}" for limit, (least, _) in zip(limits, leasts, strict=True)]
+    out_of_reach = [limit for limit, (least, _) in zip(limits, leasts, strict=True) if least > limit.most]
+    columns = np.stack([column for _, column in leasts], axis=1)
+    asked = " and ".join(f"{limit.name} <= {limit.most:g}" for limit in limits)
+    if not out_of_reach:
+        if len(limits) == 1:
+            return
+        drawn = np.concatenate([columns, spaces.sample(space, DRAWS, np.random.default_rng(0))], axis=1)
+        if (_broken(space, limits, drawn) <= 0).any():
+            return
+        least, columns = together(space, limits)
+        if least <= 1 + SURE:
+            return
+    found = nearest(space, limits, columns)
+    if not out_of_reach:
+        text = (
+            f"No architecture of {space.name} meets {asked} together: they contradict each other. Each alone can be met (least "
+            f"reachable: {', '.join(lines)}); the nearest breaks {broken(limits, found[0])}. Raise one of them"
+        )
+    elif out_of_reach[0].name == LATENCY and len(limits) == 1:
+        text = (
+            f"No architecture of {space.name} meets {limits[0].most:g} ms ({statistic}): the smallest reachable latency is "
+            f"{leasts[0][0]:.3f} ms, by {json.dumps(found[0]['architecture'])}. Raise --budget-ms or choose a smaller space"
+        )
+    else:
+        raised = " and ".join("--budget-ms" if limit.name == LATENCY else f"--limit {limit.name}" for limit in out_of_reach)
+        text = (
+            f"No architecture of {space.name} meets {' and '.join(f'{each.name} <= {each.most:g}' for each in out_of_reach)}: "
+            f"the least reachable is {', '.join(lines)}. Raise {raised} or choose a smaller space"
+        )
+    raise infeasible(f"{text}; the nearest architectures with all their costs: {path}.", limits, found, path)
+
+
+def infeasible(text: str, limits: Sequence[Limit], found: Sequence[Nearest], path: Path) -> InfeasibleBudget:
+    """The error, with the nearest architectures written beside."""
+    asked = {limit.name: limit.most for limit in limits}
+    least = {limit.name: limit.least()[0] for limit in limits}
+    write_json(path, {"limits": asked, "least": least, "nearest": list(found)})
+    return InfeasibleBudget(text, limits=asked, least=least, nearest=found, path=path)
+
+
+def broken(limits: Sequence[Limit], found: Nearest) -> str:
+    """The limits an architecture breaks, with both numbers."""
+    held = found["held"]
+    return ", ".join(f"{each.name} ({held[each.name]:.6g} > {each.most:.6g})" for each in limits if held[each.name] > each.most)
+
+
+def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
+    """(what some weighted mean of cost / limit cannot fall below, the architectures met in finding that out).
+
+    Above 1 it proves that no architecture keeps all limits: one that did would have every mean at most 1. The least of a mean
+    is exact; weights move towards the limits broken by the architecture that reaches it, until one breaks none.
+    """
+    weights, least, met = np.full(len(limits), 1 / len(limits)), 0.0, []
+    for _ in range(STEPS):
+        parts = [(w * limit.factor / limit.most, limit.cost.sum) for w, limit in zip(weights, limits, strict=True)]
+        mean, column = least_together(space, parts)
+        met.append(column)
+        least = max(least, mean)
+        over = np.array([limit.held(column[:, None])[0] / limit.most for limit in limits]) - 1
+        if least > 1 + SURE or (over <= 0).all():
+            break
+        weights = weights * np.exp(over / np.abs(over).max())
+        weights /= weights.sum()
+    return least, np.stack(met, axis=1)
+
+
+def nearest(space: Space, limits: Sequence[Limit], start: Population, n: int = 5) -> list[Nearest]:
+    """The n architectures that break the limits least, as far as one-gene steps lead from some; those given count first."""
+    problem = spaces.problem(space, {limits[0].name: MIN})
+    drawn = spaces.sample(space, DRAWS, np.random.default_rng(0))
+    seen = Seen()
+    best = seen.new(problem.canonical(np.ascontiguousarray(np.concatenate([start, drawn], axis=1).T)))
+    while True:
+        far = _broken(space, limits, np.ascontiguousarray(best.T))
+        best = best[np.argsort(far, kind="stable")[:n]]
+        further = seen.new(neighbours(problem, best))
+        if not len(further):
+            break
+        best = np.concatenate([best, further])
+    return facts(space, limits, np.ascontiguousarray(best.T))
+
+
+def facts(space: Space, limits: Sequence[Limit], population: Population) -> list[Nearest]:
+    """What there is to say of architectures and the limits they keep or break."""
+    far = _broken(space, limits, population)
+    costs = {name: column for limit in limits for name, column in limit.values(population).items()}
+    return [
+        Nearest(
+            architecture=spaces.to_values(space, population[:, i]),
+            costs={name: float(column[i]) for name, column in costs.items()},
+            held={limit.name: float(costs[limit.held_name][i]) for limit in limits},
+            broken=float(far[i]),
+        )
+        for i in np.flatnonzero(np.isfinite(far))
+    ]
+
+
+def _broken(space: Space, limits: Sequence[Limit], population: Population) -> np.ndarray:
+    """How far limits are broken, relative, summed; infinite for what is no network."""
+    over = [np.maximum(limit.held(population) / limit.most - 1, 0.0) for limit in limits]
+    return np.where(spaces.valid(space, population), np.sum(over, axis=0), np.inf)

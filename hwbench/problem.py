@@ -1,0 +1,149 @@
+"""What a strategy is to solve: genes, what counts and which way, what is forbidden, and which costs are free.
+
+    problem = Problem(genes=[("edge0", 5), ("edge1", 5)], objectives={"accuracy": "max", "latency_ms": "min"},
+                      limits={"latency_ms": 12.0}, known={"latency_ms": compiled})
+
+Architectures are `uint8[n, genes]`. What is told of them are named arrays; a NaN means "evaluated, and invalid": such
+an architecture never wins, and is behind everything that is valid. An infinite value counts as one.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwbench import pareto
+from hwbench.errors import UsageError
+
+Genes = np.ndarray
+"""uint8[n, genes]: row i is one architecture."""
+Values = Mapping[str, np.ndarray]
+"""Name of an objective or cost -> one number per architecture."""
+MAX, MIN = "max", "min"
+MOST_CHOICES = 255
+
+
+def _as_it_is(genes: Genes) -> Genes:
+    return genes
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Genes, objectives, limits and free costs, checked."""
+
+    genes: Sequence[tuple[str, int]]
+    """(name, number of choices)."""
+    objectives: Mapping[str, str]
+    """Name -> "max" or "min"."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Name -> the most it may be (the least, for an objective to be maximised)."""
+    known: Mapping[str, Callable[[Genes], np.ndarray]] = field(default_factory=dict)
+    """Costs that are free: vectorised functions of the genes."""
+    canonical: Callable[[Genes], Genes] = _as_it_is
+    """The form that stands for all architectures that are the same network."""
+    wide: Sequence[int] = ()
+    """Genes that shape the whole network (width, depth) rather than one layer of it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "genes", tuple((str(name), int(size)) for name, size in self.genes))
+        names = [name for name, _ in self.genes]
+        if not names or len(set(names)) < len(names):
+            raise UsageError(f"A search needs genes with different names, got {', '.join(names) or 'none'}.")
+        wrong = [f"{name} has {size}" for name, size in self.genes if not 1 <= size <= MOST_CHOICES]
+        if wrong:
+            raise UsageError(f"Every gene needs 1 to {MOST_CHOICES} choices; {wrong[0]}.")
+        if not self.objectives:
+            raise UsageError('Give at least one objective, e.g. {"accuracy": "max"}.')
+        for name, way in self.objectives.items():
+            if way not in (MAX, MIN):
+                raise UsageError(f'Objective \'{name}\' must be "max" or "min", got {way!r}.')
+        for name, limit in self.limits.items():
+            given: object = limit
+            if not isinstance(given, numbers.Real) or not math.isfinite(given):
+                raise UsageError(f"The limit of '{name}' must be a finite number, got {limit!r}.")
+        foreign = [name for name in self.known if name not in self.names]
+        if foreign:
+            raise UsageError(f"known: '{foreign[0]}' is neither an objective nor limited; those are {', '.join(self.names)}.")
+        for name, function in self.known.items():
+            if not callable(function):
+                raise UsageError(f"known: '{name}' must be a function of uint8[n, genes], got {function!r}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that is told of an architecture."""
+        return tuple(dict.fromkeys([*self.objectives, *self.limits]))
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Choices of each gene."""
+        return np.array([size for _, size in self.genes])
+
+    @property
+    def size(self) -> int:
+        """Number of combinations of genes."""
+        return math.prod(size for _, size in self.genes)
+
+    def check(self, genes: Genes) -> Genes:
+        """The genes, if they are architectures of this problem."""
+        genes = np.asarray(genes)
+        if genes.dtype != np.uint8 or genes.ndim != 2 or genes.shape[1] != len(self.genes):
+            raise UsageError(f"Architectures are uint8[n, {len(self.genes)}], got {genes.dtype}{list(genes.shape)}.")
+        if (genes >= self.sizes).any():
+            row, gene = np.argwhere(genes >= self.sizes)[0]
+            name, size = self.genes[gene]
+            raise UsageError(f"Architecture {row}: gene '{name}' is {genes[row, gene]}, it has choices 0 to {size - 1}.")
+        return genes
+
+    def complete(self, genes: Genes, values: Values) -> dict[str, np.ndarray]:
+        """What was told, with what is known put beside it.
+
+        Raises:
+            UsageError: a name is missing or has another length than the genes. Names nobody asked for are left out.
+        """
+        found: dict[str, np.ndarray] = {}
+        for name in self.names:
+            if name in values:
+                found[name] = np.asarray(values[name], float)
+            elif name in self.known:
+                found[name] = np.asarray(self.known[name](genes), float)
+            else:
+                raise UsageError(f"tell lacks '{name}'; it needs {', '.join(self.names)}.")
+            if found[name].shape != (len(genes),):
+                raise UsageError(f"'{name}' has shape {list(found[name].shape)} for {len(genes)} architectures.")
+        return found
+
+    def losses(self, values: Values) -> np.ndarray:
+        """float[n, objectives], smaller is better; infinite where invalid."""
+        columns = [values[name] * (-1.0 if way == MAX else 1.0) for name, way in self.objectives.items()]
+        found = np.stack(columns, axis=1)
+        found[self.invalid(values)] = np.inf
+        return found
+
+    def violation(self, values: Values) -> np.ndarray:
+        """How far limits are broken, relative, summed; 0 where all are kept, infinite where invalid."""
+        invalid = self.invalid(values)
+        total = np.zeros(len(invalid))
+        for name, limit in self.limits.items():
+            excess = limit - values[name] if self.objectives.get(name) == MAX else values[name] - limit
+            total += np.maximum(excess, 0.0) / (abs(limit) or 1.0)
+        return np.where(invalid, np.inf, total)
+
+    def affordable(self, genes: Genes) -> np.ndarray:
+        """bool[n]: where every limit is kept whose cost is known; it need not be paid for to see that."""
+        free = {name: np.asarray(self.known[name](genes), float) for name in self.limits if name in self.known}
+        kept = np.ones(len(genes), bool)
+        for name, values in free.items():
+            kept &= values >= self.limits[name] if self.objectives.get(name) == MAX else values <= self.limits[name]
+        return kept
+
+    def invalid(self, values: Values) -> np.ndarray:
+        """Where any value is NaN or infinite."""
+        return np.asarray(~np.all([np.isfinite(values[name]) for name in self.names], axis=0))
+
+    def order(self, values: Values) -> np.ndarray:
+        """Indices, best first: limits, then objectives (by front and room where there are several)."""
+        return pareto.order(self.losses(values), self.violation(values))

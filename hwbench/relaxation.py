@@ -1,0 +1,322 @@
+"""The latency loss of ProxylessNAS and FBNet: expected latency, differentiable in the probabilities of choices.
+
+    cost = expected_cost(fitted.cost(space, "min").value)      a torch module, exact at one-hot
+    controller = WeightController(target=12.0)
+    for batch in batches:
+        chances = sample_choices(logits, cost.sizes)           or Gumbel samples, soft or straight-through
+        latency = cost(chances)
+        loss = cross_entropy(supernet(batch, chances)) + controller.update(latency.item()) * latency / 12.0
+
+Genes are drawn independently, so the expectation of a table of a compiled cost is its product with the probabilities of its
+genes. The papers leave the weight of latency to hand tuning; here a controller moves it until the latency is the target.
+The survey prints the sum with raw architecture parameters, which is no latency: what is no probability is refused.
+
+Cai et al., ProxylessNAS, ICLR 2019; Wu et al., FBNet, CVPR 2019. Needs torch, which is imported when first used.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hwbench.cost import CompiledSum
+from hwbench.errors import UsageError
+
+Tensor = Any
+"""A torch.Tensor; torch is not imported here."""
+SUM_TOLERANCE = 1e-2
+"""How far the probabilities of a gene may be from 1 together: what a softmax in half precision needs."""
+WEIGHT_RANGE = 1e6
+"""The weight stays within this factor of its start, so that it comes back from targets out of reach."""
+STEPS = 1500
+LEARNING_RATE = 0.05
+MOST_LOGIT = 2.5
+"""Logits stay within this: a choice of a chance below 1 % is soon reconsidered."""
+SHARPNESS = 1.0
+"""Final charge of spread, relative to what the controller charges for missing the target: mixtures fall apart from 0.5 on."""
+NEAR_TARGET = 0.05
+"""Spread is charged less the further the latency is from the target, and not at all this far from it (relative). In a cell
+one choice is a quarter of the latency: charged all the same, no gene could turn any more (seen: settled 8-15 % too slow)."""
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise UsageError("The latency loss needs torch. Run: pip install 'hwbench-nas[torch]'") from None
+    return torch
+
+
+def expected_cost(compiled: CompiledSum) -> Any:
+    """A torch module: probabilities of every gene's choices -> expected cost.
+
+    It takes `[..., genes, most choices]` (zeros where a gene has fewer choices) or a sequence with one `[..., choices]` per
+    gene, and returns `[...]`. It computes in the precision of what it is given, at least float32. Choices that the other
+    genes switch off (layers beyond the depth) add nothing, as the tables say. `sizes` are the choices of each gene.
+
+    Args:
+        compiled: The cost of a space: `CompiledSum(...)`, or the `value` of a cost that adds over ops.
+    """
+    if not isinstance(compiled, CompiledSum):
+        raise UsageError(f"expected_cost needs a cost that is compiled from sums over ops, got {type(compiled).__name__}.")
+    _torch()
+    import torch
+
+    tables = compiled.tables
+    sizes = tuple(tables[(gene,)].size for gene in range(1 + max(gene for genes in tables for gene in genes)))
+    groups: dict[tuple[int, ...], list[tuple[tuple[int, ...], np.ndarray]]] = {}
+    for genes, table in tables.items():
+        if table.any():
+            groups.setdefault(table.shape, []).append((genes, table))
+    most = max(sizes)
+
+    class ExpectedCost(torch.nn.Module):  # type: ignore[misc]
+        """Tables of one shape are stacked: a handful of tensor products, however many ops there are."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.sizes = sizes
+            self.constant = compiled.constant
+            self.register_buffer("real", _real(sizes, most), persistent=False)
+            for i, members in enumerate(groups.values()):
+                stacked, places = np.stack([table for _, table in members]), np.array([genes for genes, _ in members]).T
+                self.register_buffer(f"table{i}", torch.as_tensor(stacked), persistent=False)
+                self.register_buffer(f"genes{i}", torch.as_tensor(np.ascontiguousarray(places)), persistent=False)
+
+        def forward(self, chances: Tensor | Sequence[Tensor]) -> Tensor:
+            """The expected cost of every batch entry."""
+            chances = self._checked(chances)
+            total = chances.new_full(chances.shape[:-2], self.constant)
+            for i, shape in enumerate(groups):
+                table, genes = getattr(self, f"table{i}"), getattr(self, f"genes{i}")
+                value, axes = table.to(chances.dtype), string.ascii_lowercase[: len(shape)]
+                # One gene after the other: einsum thinks long about more than two tensors.
+                for j, size in enumerate(shape):
+                    part = chances.index_select(-2, genes[j])[..., :size]
+                    left = f"Z{axes[j + 1 :]}" if j + 1 < len(shape) else ""
+                    value = torch.einsum(f"...Z{axes[j:]},...Z{axes[j]}->...{left}", value, part)
+                total = total + value
+            return total
+
+        def _checked(self, given: Tensor | Sequence[Tensor]) -> Tensor:
+            chances = _padded(given, 0.0)
+            if chances.ndim < 2 or chances.shape[-2] != len(sizes) or chances.shape[-1] < most:
+                raise UsageError(_shape_error("Probabilities", sizes, chances))
+            chances = chances[..., :most].to(torch.promote_types(chances.dtype, torch.float32))
+            with torch.no_grad():
+                right = ((chances * self.real).sum(-1) - 1).abs() <= SUM_TOLERANCE
+                right &= (chances >= -SUM_TOLERANCE).all(-1)
+                if not right.all():
+                    gene = int((~right).nonzero()[0, -1])
+                    raise UsageError(
+                        f"Gene {gene}: its {sizes[gene]} numbers are no probabilities; give the softmax of the logits "
+                        "(sample_choices), not the logits."
+                    )
+            return chances
+
+    return ExpectedCost()
+
+
+def sample_choices(
+    logits: Tensor | Sequence[Tensor],
+    sizes: Sequence[int] | None = None,
+    temperature: float = 1.0,
+    hard: bool = False,
+    generator: Any = None,
+) -> Tensor:
+    """Probabilities of choices `[..., genes, most choices]` from logits; gradients flow back to the logits.
+
+    Without a generator nothing is drawn: the softmax (ProxylessNAS' expectation). With one it is a Gumbel-softmax sample
+    (FBNet). `hard` makes either one-hot and passes the gradient of the soft one on (straight-through; GDAS).
+
+    Args:
+        logits: `[..., genes, most choices]`, or a sequence with one `[..., choices]` per gene.
+        sizes: Choices of each gene, where logits are padded: what lies beyond is never chosen.
+        temperature: Below 1 choices are more decided, above 1 less.
+        hard: One choice per gene.
+        generator: torch.Generator that draws.
+    """
+    if not 0 < temperature < math.inf:
+        raise UsageError(f"The temperature must be a positive number, got {temperature:g}; 1 is the plain softmax.")
+    torch = _torch()
+    scores = _padded(logits, -math.inf)
+    if sizes is not None:
+        if scores.ndim < 2 or scores.shape[-2] != len(sizes) or scores.shape[-1] < max(sizes):
+            raise UsageError(_shape_error("Logits", sizes, scores))
+        scores = scores.masked_fill(~_real(sizes, scores.shape[-1]).to(scores.device), -math.inf)
+    if generator is not None:
+        waits = torch.empty(scores.shape, dtype=scores.dtype, device=scores.device).exponential_(generator=generator)
+        scores = scores - waits.clamp_min(torch.finfo(scores.dtype).tiny).log()  # minus the log of a wait is a Gumbel draw
+    soft = torch.softmax(scores / temperature, dim=-1)
+    if not hard:
+        return soft
+    one = torch.zeros_like(soft).scatter_(-1, soft.argmax(dim=-1, keepdim=True), 1.0)
+    return one + (soft - soft.detach())  # the bracket is exactly 0: the value is exactly one-hot
+
+
+def most_likely(chances: Tensor) -> np.ndarray:
+    """The architecture of the likeliest choices: uint8[n, genes] of `[n, genes, choices]`, one row without a batch."""
+    genes = chances.detach().argmax(dim=-1).cpu().numpy().astype(np.uint8)
+    return np.asarray(genes.reshape(-1, genes.shape[-1]))
+
+
+class WeightController:
+    """Finds the weight in `task_loss + weight * latency / target` with which the latency settles at the target.
+
+    A multiplicative PI rule on the relative excess e = latency / target - 1, held within -1 and 1:
+
+        base   <- base * exp(integral * e)
+        weight  = max(0, base * (1 + proportional * e))
+
+    The base is the dual variable of "latency <= target": it grows while the latency is above the target and shrinks while
+    it is below, by factors, so that it finds its size whatever the unit of the task's loss. The proportional part acts at
+    once and fades as the target is met; without it base and latency would swing around each other for ever (a Lagrangian
+    that is linear in the choices has no pull of its own). Where even a weight of 0 leaves the latency below the target, the
+    weight ends there.
+    """
+
+    def __init__(self, target: float, start: float = 1.0, integral: float = 0.05, proportional: float = 5.0) -> None:
+        """Starts.
+
+        Args:
+            target: Latency to settle at, in the unit of what `update` is told.
+            start: First weight; any guess of the right size of the task's loss.
+            integral: How fast the weight follows a lasting excess, per step.
+            proportional: How strongly the present excess counts.
+        """
+        if not 0 < target < math.inf:
+            raise UsageError(f"A target latency must be a positive number, got {target:g}.")
+        if not 0 < start < math.inf:
+            raise UsageError(
+                f"The weight of latency must start above 0, got {start:g}: a negative one would reward slower networks."
+            )
+        if not (0 < integral < math.inf and 0 <= proportional < math.inf):
+            raise UsageError(
+                f"Gains must be positive, got integral {integral:g} and proportional {proportional:g}: "
+                "negative ones would drive the latency away from the target."
+            )
+        self.target, self.integral, self.proportional = float(target), integral, proportional
+        self.weight = self._base = float(start)
+        self._least, self._most = start / WEIGHT_RANGE, start * WEIGHT_RANGE
+
+    def update(self, latency: float) -> float:
+        """The weight to use now, given the expected latency of this step."""
+        if not math.isfinite(latency):
+            raise UsageError(f"The latency told to the controller must be a number, got {latency}; the logits have diverged.")
+        excess = min(max(latency / self.target - 1.0, -1.0), 1.0)
+        self._base = min(max(self._base * math.exp(self.integral * excess), self._least), self._most)
+        self.weight = max(0.0, self._base * (1.0 + self.proportional * excess))
+        return self.weight
+
+
+def descend(
+    task: Callable[[Tensor], Tensor],
+    cost: Any,
+    targets: Sequence[float],
+    steps: int = STEPS,
+    seed: int = 0,
+    watch: Callable[[int, Tensor], None] | None = None,
+) -> Tensor:
+    """Descends the logits of all genes on `task + weight * latency / target`, for several targets side by side.
+
+    For task losses that are functions of the chances alone (an expected proxy, a learnt surrogate); who trains a supernet
+    writes the same loop around it. A mixture can meet the target on average while none of its members is near it, so in
+    the second quarter of the steps each choice is charged, besides its latency, more and more for how far it takes the
+    latency from the mean (the gradient of the variance of drawn latencies): mixtures fall apart, small genes make up for
+    the large ones, and the likeliest architecture meets the target too. Where all genes are large (a cell), a mixture that
+    meets the target remains: draw from it (`sample_choices`, hard). The last third cools down. Runs on one thread: the
+    tensors are small, and threads that wait for each other cost more than they bring.
+
+    Args:
+        task: Chances [targets, genes, choices] -> the loss without latency, [targets].
+        cost: An `expected_cost`.
+        targets: Latencies to settle at.
+        steps: Of descent.
+        seed: Draws the first logits, nearly uniform.
+        watch: Told every step and its chances.
+
+    Returns:
+        The chances the logits end at, [targets, genes, choices].
+    """
+    if steps < 3:
+        raise UsageError(f"steps must be at least 3, got {steps}.")
+    for target in targets:
+        WeightController(target)  # refuses it before anything is computed
+    torch = _torch()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _descend(task, cost, targets, steps, seed, watch)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _descend(
+    task: Callable[[Tensor], Tensor],
+    cost: Any,
+    targets: Sequence[float],
+    steps: int,
+    seed: int,
+    watch: Callable[[int, Tensor], None] | None,
+) -> Tensor:
+    torch = _torch()
+    controllers: list[WeightController] = []
+    draw = torch.Generator().manual_seed(seed)
+    logits = 0.1 * torch.randn(len(targets), len(cost.sizes), max(cost.sizes), generator=draw, dtype=torch.float64)
+    goal = torch.as_tensor(list(targets), dtype=torch.float64)[:, None, None]
+    mean, square = torch.zeros_like(logits), torch.zeros_like(logits)
+    for step in range(steps):
+        logits.requires_grad_(True)
+        chances = sample_choices(logits, cost.sizes)
+        latency = cost(chances)
+        (added,) = torch.autograd.grad(latency.sum(), chances)
+        added = added / goal
+        if not controllers:
+            starts = _balance(task(chances), (chances * added).sum((1, 2)), logits)
+            controllers = [WeightController(target, start) for target, start in zip(targets, starts, strict=True)]
+        weight = torch.as_tensor([c.update(ms) for c, ms in zip(controllers, latency.tolist(), strict=True)])[:, None, None]
+        apart = (added - (chances.detach() * added).sum(-1, keepdim=True)) ** 2
+        sharp = SHARPNESS * controllers[0].proportional * min(max(4 * step / steps - 1, 0.0), 1.0)
+        sharp = sharp * (1 - (latency.detach()[:, None, None] / goal - 1).abs() / NEAR_TARGET).clamp_min(0.0)
+        loss = task(chances).sum() + (weight * chances * (added + sharp * apart)).sum()
+        (pull,) = torch.autograd.grad(loss, logits)
+        # Adam's step (its class takes 1.5 s to import). Squares are forgotten soon: the gradient of a decided gene is
+        # small, and the gene must still be able to turn.
+        mean = 0.5 * mean + 0.5 * pull
+        square = 0.9 * square + 0.1 * pull**2
+        rate = LEARNING_RATE * min(1.0, 3 * (1 - step / steps))
+        logits = (logits.detach() - rate * mean / (square.sqrt() + 1e-12)).clamp(-MOST_LOGIT, MOST_LOGIT)
+        if watch is not None:
+            watch(step, chances.detach())
+    return sample_choices(logits, cost.sizes)
+
+
+def _balance(task: Tensor, cost: Tensor, logits: Tensor) -> list[float]:
+    """The weight at which task and latency pull equally hard, per target."""
+    torch = _torch()
+    pulls = [torch.autograd.grad(each.sum(), logits, retain_graph=True)[0].flatten(1).norm(dim=1) for each in (task, cost)]
+    weight = pulls[0] / pulls[1]
+    return torch.where((weight > 0) & (weight < math.inf), weight, torch.ones_like(weight)).tolist()  # type: ignore[no-any-return]
+
+
+def _shape_error(what: str, sizes: Sequence[int], given: Tensor) -> str:
+    return f"{what} are needed of {len(sizes)} genes with up to {max(sizes)} choices, got the shape {list(given.shape)}."
+
+
+def _real(sizes: Sequence[int], most: int) -> Tensor:
+    """bool[genes, most]: which choices exist."""
+    torch = _torch()
+    return torch.arange(most) < torch.as_tensor(list(sizes))[:, None]
+
+
+def _padded(parts: Tensor | Sequence[Tensor], fill: float) -> Tensor:
+    """One tensor [..., genes, most choices] of one [..., choices] per gene; a tensor as it is."""
+    torch = _torch()
+    if not isinstance(parts, list | tuple | torch.nn.ParameterList):
+        return torch.as_tensor(parts)
+    most = max(part.shape[-1] for part in parts)
+    return torch.stack([torch.nn.functional.pad(part, (0, most - part.shape[-1]), value=fill) for part in parts], dim=-2)

@@ -1,0 +1,106 @@
+"""Processes that die alone: an executor (`concurrent.futures`) in which a lost process costs its item, nothing else.
+
+Every process has one item at a time. When it dies, the item is tried once more in a fresh one; who asked for it is told
+when that dies too. Processes end with the one that started them, even when that is killed.
+
+They are started afresh, not forked (threads may run here), so a script that uses them needs the usual
+`if __name__ == "__main__":`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+TRIES = 2
+"""Processes an item may end."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Read by BLAS libraries and torch when they are loaded."""
+
+
+class WorkerLost(BrokenExecutor):
+    """An item ended its process, at every try."""
+
+
+class Workers(Executor):
+    """So many processes of this machine.
+
+    Args:
+        workers: Processes.
+        threads: Threads of BLAS and torch in each; None leaves them as they are here.
+    """
+
+    def __init__(self, workers: int, threads: int | None = None) -> None:
+        self._per_process = threads
+        self._threads = ThreadPoolExecutor(workers)
+        """Each waits for a process of its own."""
+        self._mine = threading.local()
+        self._processes: list[ProcessPoolExecutor] = []
+        self._starting = threading.Lock()
+        self._ending = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """The future of one item; it raises WorkerLost where no process survived it."""
+        return self._threads.submit(self._one, fn, args, kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the processes; items that run now are waited for."""
+        self._ending = cancel_futures
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        for process in self._processes:
+            process.shutdown(wait)
+
+    def _one(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        for _ in range(TRIES):
+            try:
+                return self._process().submit(fn, *args, **kwargs).result()
+            except BrokenExecutor:
+                self._mine.process = None
+                if self._ending:
+                    break
+        raise WorkerLost("its process died")
+
+    def _process(self) -> ProcessPoolExecutor:
+        """The process of the thread that asks."""
+        process: ProcessPoolExecutor | None = getattr(self._mine, "process", None)
+        if process is None:
+            process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
+            with self._starting, _threads(self._per_process):
+                process.submit(os.getpid).result()  # its environment is that of the moment it starts
+            self._mine.process = process
+            self._processes.append(process)
+        return process
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """For processes that start now."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    if count is not None:
+        os.environ.update(dict.fromkeys(THREADS, str(count)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _end_with_parent() -> None:
+    """Makes a process end when the one that started it does, even by SIGKILL: nobody would ever give it work again."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,113 @@
+"""hwbench validate, specialise and list tables: what is printed, the one JSON document, one line for bad input."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from cells import write
+from typer.testing import CliRunner
+
+from hwbench import validator
+from hwbench.cli.main import build
+from hwbench.errors import UsageError
+
+TABLE = "nasbench201-cifar10"
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("tables"))
+
+
+def run(*arguments, code=0, **env):
+    runner = CliRunner(env={"COLUMNS": "220", **env})
+    done = runner.invoke(build(), [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done
+
+
+def validate(tables, tmp_path, *more, **named):
+    asked = ("validate", "--table", TABLE, "--device", "chip", "--strategy", "random", "--seeds", 2, "--evaluations", 50)
+    return run(*asked, "--tables", tables, "--out", tmp_path / "out", *more, **named)
+
+
+def test_validate_prints_figures_and_where_the_report_is(tables, tmp_path):
+    shown = validate(tables, tmp_path, "--strategy", "local", "--setting", "paid").stdout
+    assert f"{TABLE}, 1 devices, 2 seeds, latency paid" in " ".join(shown.split())
+    assert "local" in shown
+    assert "at 50" in shown
+    assert "at 100" not in shown
+    assert "report.md" in shown
+    assert (tmp_path / "out" / "cards" / "local.json").exists()
+
+
+def test_validate_answers_with_one_document(tables, tmp_path):
+    document = json.loads(validate(tables, tmp_path, "--json").stdout.splitlines()[-1])
+    assert set(document["strategies"]["random"]) == {"paid", "known"}
+    assert document["failed"] == []
+
+
+def test_the_folder_of_tables_may_stand_in_the_environment(tables, tmp_path):
+    asked = ("validate", "--table", TABLE, "--device", "chip", "--strategy", "random", "--seeds", 1, "--evaluations", 50)
+    done = run(*asked, "--setting", "paid", "--out", tmp_path, "--json", HWBENCH_TABLES=str(tables))
+    assert json.loads(done.stdout.splitlines()[-1])["devices"] == ["chip"]
+
+
+def test_runs_that_failed_are_said_and_the_exit_is_not_zero(tables, tmp_path, monkeypatch):
+    def broken(run, tables):
+        raise ValueError("no luck")
+
+    monkeypatch.setattr(validator, "run_one", broken)
+    monkeypatch.setattr(validator, "Workers", lambda workers, threads: ThreadPoolExecutor(workers))  # sees what is broken
+    done = validate(tables, tmp_path, "--setting", "paid", "--json", code=1)
+    assert len(json.loads(done.stdout.splitlines()[-1])["failed"]) == 8
+    assert "8 runs failed and count nowhere, first random on chip, setting paid, seed 0: ValueError: no luck" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--device", "toaster"], "Unknown device 'toaster'"),
+        (["--strategy", "nsga3"], "Unknown strategy 'nsga3'. Did you mean nsga2"),
+        (["--seeds", 0], "seeds and workers must be at least 1, got 0"),
+        (["--tables", "/nowhere"], "There is no folder of benchmark tables at /nowhere"),
+        (["--setting", "guessed"], "Unknown setting 'guessed'"),
+    ],
+)
+def test_validate_refuses_in_one_line(tables, tmp_path, more, message):
+    with pytest.raises(UsageError) as error:
+        validate(tables, tmp_path, *more)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_specialise_prints_the_cross_table_and_the_shares(tables, tmp_path):
+    asked = ("specialise", "--table", TABLE, "--device", "chip", "--device", "board", "--device", "edge", "--tables", tables)
+    shown = run(*asked, "--out", tmp_path).stdout
+    assert "winner of" in shown
+    assert "6 pairs: another device's winners" in " ".join(shown.split())
+    assert "lack over 0.5 points %" in shown
+    assert f"report: {tmp_path / 'specialise.md'}; every pair: {tmp_path / 'specialise.csv'}" in shown
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "specialise.md", "specialise.csv", "specialise.json", "cross-p10.png", "cross-p25.png", "cross-p50.png"
+    }  # fmt: skip
+    more = ("--budget-percentile", 50, "--budget-percentile", 75, "--complete", "--json")
+    document = json.loads(run(*asked, "--out", tmp_path, *more).stdout.splitlines()[-1])
+    assert [found["budget_percentile"] for found in document["budgets"]] == [50, 75]
+    assert document["devices"] == ["chip", "board", "edge"]
+
+
+def test_a_table_is_asked_for_where_none_is_given(monkeypatch):
+    monkeypatch.delenv("HWBENCH_TABLES", raising=False)
+    for verb in (("validate", "--table", TABLE, "--device", "chip"), ("specialise", "--table", TABLE)):
+        with pytest.raises(UsageError, match="Give --tables DIR or set HWBENCH_TABLES"):
+            run(*verb)
+
+
+def test_tables_are_listed_with_their_size():
+    listed = json.loads(run("list", "tables", "--json").stdout.splitlines()[-1])
+    (cells,) = (row for row in listed if row["name"] == TABLE)
+    assert (cells["genes"], cells["combinations"]) == ("6", "1.56e+04")
+    assert "NAS-Bench-201" in cells["about"]
