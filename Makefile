@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 QUICKSTART := .quickstart
 
-.PHONY: quickstart test check bench study accuracy trust clean
+.PHONY: quickstart test check bench study accuracy search trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
@@ -33,6 +33,9 @@ accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four s
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.active --workspace .accuracy --space nasvit --networks 16 --out .accuracy/active
 
+search: $(VENV)/dev.done  ## every strategy and the peers on NAS-Bench-201, tables from HWBENCH_TABLES (about an hour)
+	$(BIN)/python -m benchmarks.search --workers 2
+
 trust: $(VENV)/dev.done  ## how far measurements can be trusted here: repeats, load, comparisons, peers (about 35 minutes)
 	$(PIP) pyperf
 	$(BIN)/python -m benchmarks.trust
@@ -45,8 +48,8 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/dev.done: $(VENV)/core.done
-	@echo "installing test tools and torch (CPU) into $(VENV) ..."
-	$(PIP) pytest pytest-benchmark hypothesis ruff mypy import-linter --editable '.[torch]'
+	@echo "installing test tools, torch (CPU) and peers into $(VENV) ..."
+	$(PIP) pytest pytest-benchmark hypothesis ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt]'
 	touch $@
 
 clean:

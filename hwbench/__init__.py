@@ -20,22 +20,27 @@ _VERBS = {
     "transfer": "newdevice",
     "rebuild": "rebuilder",
     "search": "searcher",
+    "validate": "validator",
+    "specialise": "specialist",
     "verify": "verifier",
     "report": "reporter",
     "quickstart": "tour",
 }
 """Verb -> the module that does it."""
+_PARTS = {"make_strategy": "strategy.base"}
+"""What anyone's own loop is built from -> its module."""
 
-__all__ = ["__version__", *sorted(_VERBS)]
+__all__ = ["__version__", *sorted({*_VERBS, *_PARTS})]
 
 
 def __getattr__(name: str) -> Any:
     """Imports a verb's module when the verb is first used."""
     import importlib
 
-    if name not in _VERBS:
+    places = _VERBS | _PARTS
+    if name not in places:
         raise AttributeError(f"module 'hwbench' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"hwbench.{_VERBS[name]}"), name)
+    return getattr(importlib.import_module(f"hwbench.{places[name]}"), name)
 
 
 def __dir__() -> list[str]:

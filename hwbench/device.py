@@ -1,34 +1,39 @@
-"""What a device is: devices/<name>.toml, and how to write one for this machine.
+"""What a device is and how it is reached: devices/<name>.toml, and how to write one for this machine or a board.
 
-    hwbench device detect        measures peaks with two short kernels and writes the file
+    hwbench device detect                                             this machine, peaks measured by two short kernels
+    hwbench device add pi4 --like raspberry-pi-4 --ssh pi@192.0.2.7   a board on the desk, figures as the other file has them
     hwbench device list | show
 
 A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/gpu.py reads it.
 
-Bandwidth is read + written bytes of a copy between arrays larger than the caches; GFLOP/s is that of a
-single-precision matrix product. Both are what numpy reaches, so lower bounds of the hardware's peaks.
+Peaks are what hwbench/peaks.py measured; what a maker states of a CPU is kept apart, under names that begin with `stated_`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
-import subprocess
-import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hwbench import environment, registry
-from hwbench.errors import DataError, UnknownName, UsageError
+from hwbench import environment, peaks, registry
+from hwbench.errors import DataError, HwbenchError, UnknownName, UsageError
 from hwbench.workspace import Workspace, atomic_write
 
 VERSION = 1
-REACHES = ("local", "none")
+KINDS = ("x86", "arm", "gpu")
+REACHES = ("local", "ssh", "emulated", "none")
+SSH_FIELDS = {"host": str, "python": str, "folder": str, "options": list}
+"""What a section [ssh] may say; only the host must stand there, empty where nobody named one yet."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_SSH_HOST = re.compile(r"[^\s-]\S*")
+"""Never what ssh would take for an option."""
+_SSH_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9]*=\S.*")
 
 
 @dataclass(frozen=True)
@@ -39,25 +44,51 @@ class Device:
     kind: str
     """x86, arm or gpu."""
     reach: str
-    """How to run on it: local; none where only its data sheet is known."""
+    """How to run on it: local, ssh or emulated; none where only its data sheet is known."""
     cpu_model: str
     """A GPU's own model for a GPU, which has no signature, ISA, measured peaks or cores of its own."""
     cpu_signature: str
     isa: tuple[str, ...]
     cores: int
+    clock_mhz: int | None
+    """Highest clock of its fastest core, by the data sheet; None where nobody stated one."""
     memory_bytes: int
+    """0 for an emulated processor, which has none of its own."""
     caches_bytes: dict[str, int]
     peaks: dict[str, float]
-    """gflops_fp32_<n>_threads, bandwidth_gb_s_<n>_threads."""
+    """Measured: gflops_fp32_<n>_threads, bandwidth_gb_s_<n>_threads. By the data sheet: stated_<what>; a GPU's as they are."""
     detected_on: str
+    """The day it was measured, or its data sheet was read."""
     path: Path
     gpu: dict[str, Any] = field(default_factory=dict)
-    """The data sheet of a GPU; empty for everything else."""
+    """The data sheet of a GPU, or of the one beside a CPU; empty where there is none."""
+    ssh: dict[str, Any] = field(default_factory=dict)
+    """Of SSH_FIELDS what the file says; empty unless the reach is ssh."""
+    emulator: str = ""
+    """Which emulator stands for it; empty unless the reach is emulated."""
 
     @property
     def is_local(self) -> bool:
         """Whether this is the machine we run on."""
         return self.name == local_name()
+
+    @property
+    def unreachable(self) -> str | None:
+        """Why it cannot be measured from here, as the end of a sentence; None where it can be tried."""
+        if self.reach == "none":
+            return "only its data sheet is known"
+        if self.reach == "local":
+            return None if self.is_local else f"it is {self.name}, this machine is {local_name()}"
+        if self.reach == "ssh":
+            add = f"hwbench device add MINE --like {self.name} --ssh USER@HOST"
+            return None if self.ssh["host"] else f"no [ssh] host in its file; run: {add}"
+        from hwbench import emulator
+
+        try:
+            emulator.find(self.emulator)
+        except HwbenchError as error:
+            return str(error).rstrip(".")
+        return None
 
 
 def local_name() -> str:
@@ -76,10 +107,10 @@ def detect(workspace: str | Path = ".") -> Device:
     place = Workspace.at(workspace)
     cpu = environment.cpu_facts()
     cores = os.cpu_count() or 1
-    caches = _caches_bytes()
-    peaks: dict[str, float] = {}
+    caches = peaks.caches_bytes()
+    measured: dict[str, float] = {}
     for threads in sorted({1, cores}):
-        peaks.update(_measure_peaks(threads, caches))
+        measured.update(peaks.measure(threads, caches))
     document = {
         "schema": VERSION,
         "name": local_name(),
@@ -88,11 +119,61 @@ def detect(workspace: str | Path = ".") -> Device:
         "detected_on": datetime.now(UTC).date().isoformat(),
         "cpu": {"model": cpu["model"], "signature": cpu["signature"], "isa": cpu["isa"], "cores": cores},
         "memory": {"total_bytes": psutil.virtual_memory().total, "caches_bytes": caches},
-        "peaks": peaks,
+        "peaks": measured,
     }
     path = place.path("devices", f"{local_name()}.toml")
     atomic_write(path, tomli_w.dumps(document))
     return read(path)
+
+
+def add(
+    name: str,
+    like: str,
+    host: str,
+    options: Sequence[str] = (),
+    workspace: str | Path = ".",
+    python: str = "",
+    folder: str = "",
+) -> Device:
+    """Writes devices/<name>.toml for a board that ssh reaches and returns it.
+
+    Args:
+        name: What to call it.
+        like: The device whose figures it has; its file's sources are kept.
+        host: As ssh takes it: user@host, or a name of the user's own ssh configuration.
+        options: `Key=value`, each handed to ssh as -o.
+        workspace: Where the file goes.
+        python: The Python to run there, unless it is python3.
+        folder: Where the agent goes there, unless it is the usual place.
+
+    Raises:
+        UsageError: the name cannot name a file, or one is there already; host or options are none; `like` is emulated.
+    """
+    import tomli_w
+
+    check_name("device", name)
+    path = Workspace.at(workspace).path("devices", f"{name}.toml")
+    if path.exists():
+        raise UsageError(f"There is a device file {path} already; choose another name, or edit that file.")
+    origin = get(like, workspace)
+    if origin.reach == "emulated":
+        raise UsageError(f"Device {origin.name} is emulated, no board is like it; give --like one of hwbench device list.")
+    text = origin.path.read_text(encoding="utf-8")
+    optional = {"python": python, "folder": folder, "options": list(options)}
+    ssh = {"host": host, **{key: value for key, value in optional.items() if value}}
+    if fault := _ssh_fault(ssh) or ("" if host else "'ssh.host' must be user@host, found ''"):
+        raise UsageError(f"Device {name} cannot be added: {fault}.")
+    document = {**tomllib.loads(text), "name": name, "reach": "ssh", "ssh": ssh}
+    sources = [line for line in text.splitlines() if line.startswith("#")]
+    head = f"# Made by hwbench device add; all but the way to it is what {origin.path.name} says, nothing was measured on it:"
+    atomic_write(path, "\n".join([head, *sources, tomli_w.dumps(document)]))
+    return read(path)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises unless a device, or a runtime of it, can have that name: it becomes the name of a file."""
+    if not _NAME.fullmatch(name) or name == "local":
+        raise UsageError(f"'{name}' cannot name a {what}: lower-case letters, digits, dots and dashes only, and not 'local'.")
 
 
 def get(name: str, workspace: str | Path = ".") -> Device:
@@ -133,44 +214,66 @@ def read(path: Path) -> Device:
         raise DataError(f"Device file {path} is not readable TOML ({error}); mend it or run: hwbench device detect") from None
     if _field(document, path, "schema", int) > VERSION:
         raise DataError(f"Device file {path} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
-    reach = _field(document, path, "reach", str)
-    if reach not in REACHES:
-        raise DataError(f"Device file {path}: reach '{reach}' is unknown; available: {', '.join(REACHES)}.")
-    kind = _field(document, path, "kind", str)
-    if kind == "gpu":
-        return _read_gpu(document, path, reach)
+    reach, kind = (_one_of(document, path, name, known) for name, known in (("reach", REACHES), ("kind", KINDS)))
+    for section in ("ssh", "emulated"):
+        if section in document and section != reach:
+            raise DataError(f"Device file {path} has a section [{section}], but its reach is '{reach}'; make them agree.")
+    gpu, chip = kind == "gpu", "gpu" if kind == "gpu" else "cpu"
     return Device(
         name=_field(document, path, "name", str),
         kind=kind,
         reach=reach,
-        cpu_model=_field(document, path, "cpu.model", str),
-        cpu_signature=_field(document, path, "cpu.signature", str),
-        isa=tuple(_field(document, path, "cpu.isa", list)),
-        cores=_field(document, path, "cpu.cores", int),
+        cpu_model=_field(document, path, f"{chip}.model", str),
+        cpu_signature="" if gpu else _field(document, path, "cpu.signature", str),
+        isa=() if gpu else tuple(_field(document, path, "cpu.isa", list)),
+        cores=0 if gpu else _field(document, path, "cpu.cores", int),
+        clock_mhz=_field(document, path, f"{chip}.clock_mhz", int) if "clock_mhz" in document.get(chip, ()) else None,
         memory_bytes=_field(document, path, "memory.total_bytes", int),
         caches_bytes=_field(document, path, "memory.caches_bytes", dict),
-        peaks=_field(document, path, "peaks", dict),
+        peaks=_peaks(document, path),
         detected_on=_field(document, path, "detected_on", str),
         path=path,
+        gpu=_field(document, path, "gpu", dict) if gpu or "gpu" in document else {},
+        ssh=_ssh(document, path) if reach == "ssh" else {},
+        emulator=_field(document, path, "emulated.emulator", str) if reach == "emulated" else "",
     )
 
 
-def _read_gpu(document: dict[str, Any], path: Path, reach: str) -> Device:
-    return Device(
-        name=_field(document, path, "name", str),
-        kind="gpu",
-        reach=reach,
-        cpu_model=_field(document, path, "gpu.model", str),
-        cpu_signature="",
-        isa=(),
-        cores=0,
-        memory_bytes=_field(document, path, "memory.total_bytes", int),
-        caches_bytes=_field(document, path, "memory.caches_bytes", dict),
-        peaks=_field(document, path, "peaks", dict),
-        detected_on=_field(document, path, "detected_on", str),
-        path=path,
-        gpu=_field(document, path, "gpu", dict),
-    )
+def _peaks(document: dict[str, Any], path: Path) -> dict[str, float]:
+    found: dict[str, float] = _field(document, path, "peaks", dict)
+    for name, value in found.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise DataError(f"Device file {path}: 'peaks.{name}' must be a positive number, found {value!r}.")
+    return found
+
+
+def _ssh(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    section: dict[str, Any] = _field(document, path, "ssh", dict)
+    if fault := _ssh_fault(section):
+        raise DataError(f"Device file {path}: {fault}.")
+    return section
+
+
+def _ssh_fault(section: dict[str, Any]) -> str | None:
+    """What is wrong with a section [ssh], which becomes a command line."""
+    for name, value in {"host": None, **section}.items():
+        if name not in SSH_FIELDS:
+            return f"'ssh.{name}' is unknown; available: {', '.join(SSH_FIELDS)}"
+        if not isinstance(value, SSH_FIELDS[name]):
+            return f"'ssh.{name}' must be a {SSH_FIELDS[name].__name__}, found {'nothing' if value is None else repr(value)}"
+    if section["host"] and not _SSH_HOST.fullmatch(section["host"]):
+        return f"'ssh.host' must be user@host without blanks, not beginning with -, found {section['host']!r}"
+    for option in section.get("options", []):
+        if not isinstance(option, str) or not _SSH_OPTION.fullmatch(option):
+            return f"'ssh.options' must hold texts Key=value, as ssh -o takes them, found {option!r}"
+    return None
+
+
+def _one_of(document: dict[str, Any], path: Path, name: str, known: Sequence[str]) -> str:
+    value: str = _field(document, path, name, str)
+    if value not in known:
+        raise DataError(f"Device file {path}: {name} '{value}' is unknown; available: {', '.join(known)}.")
+    return value
 
 
 def _field(document: dict[str, Any], path: Path, dotted: str, kind: type) -> Any:
@@ -181,53 +284,3 @@ def _field(document: dict[str, Any], path: Path, dotted: str, kind: type) -> Any
         found = "nothing" if value is None else repr(value)
         raise DataError(f"Device file {path}: '{dotted}' must be a {kind.__name__}, found {found}.")
     return value
-
-
-def _caches_bytes() -> dict[str, int]:
-    """Cache sizes of the first core, as the kernel states them; empty where it does not."""
-    units = {"K": 1024, "M": 1024**2, "G": 1024**3}
-    found: dict[str, int] = {}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
-        except OSError:
-            continue
-        name = f"l{level}" + {"Data": "d", "Instruction": "i"}.get(kind, "")
-        found[name] = int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
-    return found
-
-
-_KERNELS = """
-import json, sys, time, threading
-import numpy as np
-threads, copy_bytes = int(sys.argv[1]), int(sys.argv[2])
-def best(run, seconds=0.6):
-    run(); times = []; end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        start = time.perf_counter(); run(); times.append(time.perf_counter() - start)
-    return min(times)
-n = 1024
-a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
-flops = 2 * n**3 / best(lambda: np.matmul(a, b, out=c))
-source, target = np.ones(copy_bytes // 8), np.ones(copy_bytes // 8)
-parts = list(zip(np.array_split(source, threads), np.array_split(target, threads)))
-def copy():
-    running = [threading.Thread(target=np.copyto, args=(t, s)) for s, t in parts]
-    for t in running: t.start()
-    for t in running: t.join()
-print(json.dumps([flops / 1e9, 2 * copy_bytes / best(copy) / 1e9]))
-"""
-
-
-def _measure_peaks(threads: int, caches: dict[str, int]) -> dict[str, float]:
-    """Both kernels in a process of their own, so that the thread count is really that."""
-    import psutil
-
-    copy_bytes = min(max(4 * max(caches.values(), default=0), 256 << 20), psutil.virtual_memory().available // 8, 1 << 30)
-    env = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-c", _KERNELS, str(threads), str(copy_bytes)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise UsageError(f"The peak kernels failed on this machine: {done.stderr.strip().splitlines()[-1]}")
-    gflops, bandwidth = json.loads(done.stdout)
-    return {f"gflops_fp32_{threads}_threads": round(gflops, 1), f"bandwidth_gb_s_{threads}_threads": round(bandwidth, 1)}

@@ -13,8 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-CHECKED = ("machine", "cpu_model", "cpu_signature", "isa", "cores", "runtime", "runtime_version")
+CHECKED = (
+    "machine", "cpu_model", "cpu_signature", "isa", "cores", "runtime", "runtime_version", "executes_on", "emulator",
+)  # fmt: skip
 """Rows that differ in one of these were measured on another machine or runtime: never mixed."""
+UNSAID = {"executes_on": "cpu"}
+"""What environments stored before a key existed were."""
+NO_CUDA = "no CUDA device"
+"""What `executes_on` says where engines for a GPU can be built but not run."""
+SOFTWARE = "software device"
+"""How `executes_on` begins where an accelerator is emulated in software: a path that works, not a speed."""
 
 ISA_FLAGS = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni",
@@ -38,12 +46,13 @@ class Environment:
 
     def differences(self, other: Environment) -> list[tuple[str, Any, Any]]:
         """(key, mine, theirs) for every checked key that disagrees."""
-        pairs = [(key, self.values.get(key), other.values.get(key)) for key in CHECKED]
+        unsaid = {key: UNSAID.get(key) for key in CHECKED}
+        pairs = [(key, {**unsaid, **self.values}[key], {**unsaid, **other.values}[key]) for key in CHECKED]
         return [(key, mine, theirs) for key, mine, theirs in pairs if mine != theirs]
 
 
-def collect(runtime: str, runtime_version: str) -> Environment:
-    """This machine, now, under that runtime."""
+def collect(runtime: str, runtime_version: str, executes_on: str = "cpu") -> Environment:
+    """This machine, now, under that runtime, on what really computes there."""
     cpu = cpu_facts()
     return Environment(
         {
@@ -54,6 +63,7 @@ def collect(runtime: str, runtime_version: str) -> Environment:
             "cores": os.cpu_count() or 1,
             "runtime": runtime,
             "runtime_version": runtime_version,
+            "executes_on": executes_on,
             "system": platform.system(),
             "kernel": platform.release(),
             "python": platform.python_version(),

@@ -3,7 +3,7 @@
     HwbenchError
     ├── UsageError           the question cannot be answered as asked: unknown name, negative budget, bad file
     │   ├── UnknownName      a device, space, op, strategy ... nobody registered (with "did you mean")
-    │   └── InfeasibleBudget no architecture of the space is fast enough (carries the fastest one)
+    │   └── InfeasibleBudget no architecture keeps the limits (carries the least reachable and the nearest ones)
     ├── DataError            a stored file is damaged, edited, foreign or newer than this hwbench
     │   └── EnvironmentMismatch   rows of unlike machines or runtimes (names both values)
     ├── MeasurementError     a device or runtime refused, crashed, hung, or another writer holds the table
@@ -15,7 +15,21 @@ exits with `exit_code`; anything that is not a HwbenchError is a bug and keeps i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+
+class Nearest(TypedDict):
+    """An architecture that keeps limits, or breaks them as little as possible."""
+
+    architecture: dict[str, Any]
+    costs: dict[str, float]
+    """Everything known of it."""
+    held: dict[str, float]
+    """What of that is held against each limit."""
+    broken: float
+    """How far limits are broken, relative, summed; 0 where all are kept."""
 
 
 class HwbenchError(Exception):
@@ -35,12 +49,27 @@ class UnknownName(UsageError):
 
 
 class InfeasibleBudget(UsageError):
-    """No architecture of the space meets the budget; `architecture` is the fastest there is."""
+    """No architecture of the space keeps all limits.
 
-    def __init__(self, message: str, *, latency_ms: float, architecture: dict[str, object]) -> None:
+    `least` is the smallest value of each limited cost that the space reaches, the others set aside; `nearest` are the
+    architectures that break the limits least, nearest first; `path` is the file they are in.
+    """
+
+    def __init__(
+        self, message: str, *, limits: Mapping[str, float], least: Mapping[str, float], nearest: Sequence[Nearest], path: Path
+    ) -> None:
         super().__init__(message)
-        self.latency_ms = latency_ms
-        self.architecture = architecture
+        self.limits, self.least, self.nearest, self.path = dict(limits), dict(least), list(nearest), path
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """The nearest one."""
+        return self.nearest[0]["architecture"]
+
+    @property
+    def latency_ms(self) -> float:
+        """What is held against the budget of the nearest one."""
+        return self.nearest[0]["held"]["latency_ms"]
 
 
 class DataError(HwbenchError):

@@ -88,22 +88,22 @@ class Fitted:
         name = f"latency_ms@{self.card['device']}/{self.card['runtime']}"
 
         def op_value(specs: Sequence[OpSpec]) -> np.ndarray:
-            self.require(specs)
+            self.require(specs, space.name)
             return predictor.op_ms(specs)
 
         return summed_cost(space, name, "ms", op_value, predictor.constant_ms, self.margin(statistic, space.name))
 
-    def require(self, specs: Sequence[OpSpec]) -> None:
-        """Raises MissingOps if an op is unknown to the predictor."""
+    def require(self, specs: Sequence[OpSpec], space: str | None = None) -> None:
+        """Raises MissingOps if an op (of a space) is unknown to the predictor."""
         values = self.predictors["min"].op_ms(specs)
         missing = sorted({s.key for s, v in zip(specs, values, strict=True) if np.isnan(v)})
         if missing:
-            raise luts.missing_ops(missing, self.setting, f"{self.folder} (then: hwbench fit)")
+            raise luts.missing_ops(missing, self.setting, str(self.folder), space, fitted=True)
 
     def predict(self, workload: Workload, statistic: str, space: str | None = None) -> Prediction:
         """Latency, interval (that of its space, where it is named and has one), and what each op adds."""
         counts = workload.counts()
-        self.require(list(counts))
+        self.require(list(counts), space)
         predictor = self.predictors[statistic]
         per_op = predictor.op_ms(list(counts)) * np.array(list(counts.values()), float)
         total = float(predictor.constant_ms + per_op.sum())
@@ -158,12 +158,13 @@ def fit(
     place = Workspace.at(workspace)
     device_name = devices.resolve(device, place.root)
     table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
+    table.require_timed()
     training, heldout = calibration_sets(names, networks, holdout, seed)
     rows_ms, fill = complete_rows(table, setting, names)
     needed = {s for a in (*training, *heldout) for network in spaces.networks(a.space, a.population) for s in network.specs}
     missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
     if missing:
-        raise luts.missing_ops(missing, setting, str(table.path))
+        raise luts.missing_ops(missing, setting, str(table.path), " --space ".join(names))
     if stored:
         measured = stored_networks([*training, *heldout], place, device_name, runtime, setting)
     else:

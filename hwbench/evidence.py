@@ -83,6 +83,7 @@ class Evidence:
     """Verified rows with the proxy's `score`, in the search's order: the winner first."""
     random: Sequence[Mapping[str, Any]]
     trials: Mapping[str, np.ndarray]
+    """Those that have a score."""
     card: Mapping[str, Any]
     lut: Lut
     device: devices.Device | None
@@ -150,6 +151,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
     if not same or [row["role"] for row in finalists] != roles:
         raise UsageError(f"The verification in {folder} is of another search. {again}")
     trials = schema.read(folder / "trials.parquet", schema.TRIALS)[0]
+    columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
     try:
         device = devices.get(about["device"], place.root)
     except UnknownName:
@@ -160,7 +162,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
         verification=verification,
         finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
         random=[row for row in rows if row["role"] == "random"],
-        trials={name: np.array(trials.column(name).to_pylist()) for name in ("latency_ms", "upper_ms", "accuracy")},
+        trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
         card=_card(about, document["space"], place),
         lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
         device=device,
@@ -363,6 +365,8 @@ def _commands(e: Evidence) -> list[str]:
     search = ["--space", e.space, "--budget-ms", repr(about["budget_ms"]), "--statistic", e.statistic, *where]
     for name in ("strategy", "objective", "gamma", "proxy", "evaluations", "seed"):
         search += [f"--{name}", str(about[name])] if about[name] is not None else []
+    for name, most in (about.get("limits") or {}).items():
+        search += ["--limit", f"{name}={most!r}"]
     search += ["--out", out] if about["certified"] else ["--plain", "--out", out]
     seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
     return [

@@ -5,7 +5,7 @@ last line (the process was killed while writing) is dropped; tables are folds of
 be rebuilt. One writer at a time. Nothing is ever replaced: measuring an item anew starts its next *edition*.
 
 Format history: 1 first. 2: `readings_ns` (was `samples_ns`), edition, canary, empty call, other load, throttling,
-extra readings, links.
+extra readings, links. 3: `instructions`, counted where there is no time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from hwbench.errors import DataError, MeasurementError
 from hwbench.network import Setting
 from hwbench.workspace import read_json, write_json, writing
 
-VERSION = 2
+VERSION = 3
 
 
 _REQUIRED = ("key", "setting", "process", "round", "worker", "environment", "taken_at", "status")
 _OPTIONAL = (
-    "inner", "canary_ns", "empty_ns", "other_cores", "throttled", "link", "load_ms", "first_ms", "reason",
+    "inner", "canary_ns", "empty_ns", "empty_instructions", "other_cores", "throttled", "link", "load_ms", "first_ms", "reason",
 )  # fmt: skip
 """Fields of a Sample that a line holds only where they say something."""
 
@@ -127,7 +127,12 @@ class Journal:
                 readings = tuple(line.get("readings_ns", line.get("samples_ns", ())))
                 where = (line["key"], line["process"], line["round"], line["worker"], line["status"], readings)
                 yield Entry(
-                    Sample(*where, extra_ns=tuple(line.get("extra_ns", ())), **facts),
+                    Sample(
+                        *where,
+                        instructions=tuple(line.get("instructions", ())),
+                        extra_ns=tuple(line.get("extra_ns", ())),
+                        **facts,
+                    ),
                     line["setting"],
                     line.get("edition", 1),
                     line["taken_at"],
@@ -182,6 +187,8 @@ class Writer:
         for name, readings in (("readings_ns", sample.readings_ns), ("extra_ns", sample.extra_ns)):
             if readings:
                 entry[name] = [round(r, 1) for r in readings]
+        if sample.instructions:
+            entry["instructions"] = list(sample.instructions)
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         with writing(self._journal.path):
             written = self._stream.write(line)

@@ -16,8 +16,8 @@ import numpy as np
 
 from hwbench import registry, schema, stats, verdict
 from hwbench.engine.host import Sample
-from hwbench.environment import Environment
-from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
+from hwbench.environment import SOFTWARE, UNSAID, Environment
+from hwbench.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.journal import Entry, Journal
 from hwbench.network import Measurement, OpSpec, Setting
 from hwbench.op import base as ops
@@ -26,6 +26,9 @@ from hwbench.workspace import Workspace
 
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
 """A budget's statistic -> the column that holds it."""
+INSTRUCTIONS = "instructions"
+METRICS = ("latency_min_ms", INSTRUCTIONS)
+"""What a usable row has one of."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,35 @@ class Lut:
 
     def latency_ms(self, specs: Sequence[OpSpec], setting: Setting, statistic: str) -> np.ndarray:
         """The latency of each op; an op the table lacks is an error that lists all that are missing."""
-        missing = self.missing(specs, setting)
+        return self._column(specs, setting, STATISTICS[statistic])
+
+    def instructions(self, specs: Sequence[OpSpec], setting: Setting) -> np.ndarray:
+        """The instructions of each op, likewise."""
+        return self._column(specs, setting, INSTRUCTIONS)
+
+    def _column(self, specs: Sequence[OpSpec], setting: Setting, column: str) -> np.ndarray:
+        missing = self.missing(specs, setting, column)
         if missing:
             raise missing_ops(missing, setting, str(self.path))
-        column = STATISTICS[statistic]
         return np.array([self.rows[spec.key, setting.key][column] for spec in specs], float)
 
-    def missing(self, specs: Iterable[OpSpec], setting: Setting) -> list[str]:
+    def missing(self, specs: Iterable[OpSpec], setting: Setting, column: str = METRICS[0]) -> list[str]:
         """Keys without a usable row, sorted."""
-        usable = {key for (key, at), row in self.rows.items() if at == setting.key and row["latency_min_ms"] is not None}
+        usable = {key for (key, at), row in self.rows.items() if at == setting.key and row[column] is not None}
         return sorted({spec.key for spec in specs} - usable)
+
+    def require_timed(self) -> None:
+        """Raises unless the table holds latencies of hardware: counts are none, and a software device has no speed."""
+        on = str(self.environment.values.get("executes_on", ""))
+        if on.startswith(SOFTWARE):
+            raise MeasurementError(
+                f"{self.path} was measured on a {on}: that proves the path, not a speed. Measure on hardware."
+            )
+        if self.environment.values.get("emulator"):
+            raise MeasurementError(
+                f"{self.path} holds instructions, counted under emulation, and no latency. "
+                f"Limit them instead: hwbench search --limit instructions_m@{self.path.parent.name}=MILLIONS"
+            )
 
     def coverage(self, specs: Sequence[OpSpec], setting: Setting) -> float:
         """Share of the ops (repeats counted) that the table answers for."""
@@ -88,12 +110,23 @@ class Lut:
         schema.write(path, schema.LUT, list(self.rows.values()), facts)
 
 
-def missing_ops(missing: Sequence[str], setting: Setting, source: str) -> MissingOps:
-    """The error for ops no table covers, with the command that would measure them."""
-    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+def missing_ops(
+    missing: Sequence[str],
+    setting: Setting,
+    source: str,
+    space: str | None = None,
+    *,
+    fitted: bool = False,
+    device: str | None = None,
+    metric: str = "latency",
+) -> MissingOps:
+    """The error for ops no table (or no predictor fitted on one) covers, with the commands that would change that."""
+    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more (--json lists all)" if len(missing) > 4 else "")
+    where = f"--device {device} " if device else ""
+    options = f"{where}--space {space or 'SPACE'} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+    then = f", then: hwbench fit {options}" if fitted else ""
     return MissingOps(
-        f"{len(missing)} ops have no latency at {setting.key} in {source}: {shown}. "
-        f"Run: hwbench profile --space SPACE --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}",
+        f"{len(missing)} ops have no {metric} at {setting.key} in {source}: {shown}. Run: hwbench profile {options}{then}",
         missing,
     )
 
@@ -114,8 +147,8 @@ def check_local(environment: Environment, path: Path) -> None:
     """Raises unless a table's environment is this machine's, now."""
     from hwbench import environment as environments
 
-    runtime = str(environment.values["runtime"])
-    here = environments.collect(runtime, registry.get("runtime", runtime).version())
+    runtime = registry.get("runtime", str(environment.values["runtime"]))
+    here = environments.collect(runtime.name, runtime.version(), runtime.executes_on())
     differences = environment.differences(here)
     if differences:
         key, theirs, mine = differences[0]
@@ -184,7 +217,11 @@ def summarise_journal(
             groups.setdefault(identity, []).append(entry.sample)
     everything = {at: [s for (_, a), samples in groups.items() if a == at for s in samples] for at in {a for _, a in groups}}
     speeds = {at: _Speed(samples) for at, samples in everything.items()}
-    return [_row(key, parse_setting(at), samples, precision, speeds[at]) for (key, at), samples in groups.items()]
+    on = environment.values.get("executes_on", UNSAID["executes_on"])
+    return [
+        {**_row(key, parse_setting(at), samples, precision, speeds[at]), "executes_on": on}
+        for (key, at), samples in groups.items()
+    ]
 
 
 def newest_editions(entries: Iterable[Entry]) -> dict[tuple[str, str], int]:
@@ -213,6 +250,8 @@ class _Speed:
         empty = [s.empty_ns for s in good if s.empty_ns is not None]
         # The same kind of estimate as a row's: the least disturbed of many short bursts, not the luckiest.
         self.overhead_ns = float(np.percentile(empty, 10)) if empty else None
+        counted = [s.empty_instructions for s in good if s.empty_instructions is not None]
+        self.overhead_instructions = float(np.median(counted)) if counted else None
         own: dict[tuple[int, str], list[float]] = {}
         linked: dict[tuple[str, int, str], list[float]] = {}
         for s in good:
@@ -251,7 +290,11 @@ def _row(key: str, setting: Setting, samples: Sequence[Sample], precision: float
     row: dict[str, Any] = {
         "key": key, "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
         "scenario": setting.scenario, "processes": len(seen.bursts_ns), "overhead_ns": speed.overhead_ns,
+        "overhead_instructions": speed.overhead_instructions,
     }  # fmt: skip
+    counted = [s for s in samples if s.status == "ok" and s.instructions]
+    if counted:
+        return {**row, **_counted(counted)}
     if not seen.bursts_ns:
         return {**row, "samples": 0, "status": samples[-1].status, "reason": samples[-1].reason}
     found = stats.summarise(seen.bursts_ns, seen.extra_ns)
@@ -266,6 +309,20 @@ def _row(key: str, setting: Setting, samples: Sequence[Sample], precision: float
     }  # fmt: skip
 
 
+def _counted(samples: Sequence[Sample]) -> dict[str, Any]:
+    """A row of instructions: the median of the processes' medians, and how far those lie apart."""
+    by_worker: dict[str, list[int]] = {}
+    for sample in samples:
+        if not sample.link:
+            by_worker.setdefault(sample.worker, []).extend(sample.instructions)
+    medians = [float(np.median(counts)) for counts in by_worker.values()]
+    judged = verdict.judge_counts(medians)
+    return {
+        "instructions": float(np.median(medians)), "processes": len(medians), "samples": len(samples), "status": "ok",
+        "verdict": judged.word, "reason": judged.reason,
+    }  # fmt: skip
+
+
 LATENCIES = ("latency_min_ms", "latency_median_ms", "latency_fastest_ms", "median_low_ms", "median_high_ms")
 LEAST_MS = 1e-5
 """What is left of an op that takes no longer than an empty call; its verdict says so."""
@@ -274,7 +331,11 @@ LEAST_MS = 1e-5
 def _subtract_overhead(row: dict[str, Any]) -> None:
     """Takes the cost of a call off an op's latencies: in a network the op is not called on its own."""
     overhead_ns = row.pop("overhead_ns")
-    if row["status"] != "ok" or overhead_ns is None or row["scenario"] != "back-to-back":
+    if row["status"] != "ok" or row["scenario"] != "back-to-back":
+        return
+    if row.get(INSTRUCTIONS) is not None and row["overhead_instructions"] is not None:
+        row[INSTRUCTIONS] = max(row[INSTRUCTIONS] - row["overhead_instructions"], 1.0)
+    if row.get("latency_min_ms") is None or overhead_ns is None:
         return
     row["overhead_ms"] = overhead_ns / 1e6
     if row["latency_min_ms"] < 1.1 * row["overhead_ms"]:
@@ -318,6 +379,7 @@ def fold_networks(
     rows = []
     for row in summarise_journal(journal, environment, precision):
         row.pop("overhead_ns")  # a request pays for its call
+        row.pop("overhead_instructions")
         space, _, genes = row["key"].rpartition("/")
         if row["key"] not in known:  # a run that was killed before its fold left the samples only
             column = np.frombuffer(bytes.fromhex(genes), np.uint8)

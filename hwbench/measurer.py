@@ -17,14 +17,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hwbench import comparison, registry, stats, verdict
+from hwbench import comparison, stats, verdict
 from hwbench import lut as luts
 from hwbench.engine import host
-from hwbench.engine.host import Item, Plan, Sample, WorkerLost
+from hwbench.engine.host import Item, Plan, Sample
 from hwbench.engine.policy import Policy
 from hwbench.errors import MeasurementError, UsageError
 from hwbench.network import Setting
-from hwbench.profiler import ModelFiles, Tick, file_sha256, model_files, no_tick, precise, require_local
+from hwbench.profiler import REFERENCE, ModelFiles, Tick, file_sha256, model_files, no_tick, precise, reached, require_local
+from hwbench.reach.base import WorkerLost
 from hwbench.workspace import Workspace, writing
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
@@ -83,14 +84,14 @@ def measure(
         tick: Progress.
     """
     require_local(device, Workspace.at(workspace))
-    registry.get("runtime", runtime)
+    target = reached("local", runtime, Workspace.at(workspace))
     paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
     setting = Setting(dtype or "fp32", 1 if batch is None else batch, threads, scenario)
     wanted = policy or (MEASURE_POLICY if len(paths) == 1 else COMPARE_POLICY)
     with ExitStack() as stack:
-        files = stack.enter_context(model_files())
-        plan = Plan(wanted, runtime, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
-        found = [_model(p, i, paths, setting, batch, dtype, shapes or {}, files) for i, p in enumerate(paths)]
+        files = stack.enter_context(model_files(target))
+        plan = target.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
+        found = [_model(p, i, paths, setting, batch, dtype, shapes or {}, files, runtime) for i, p in enumerate(paths)]
         known = {name for model in found for name in model.item.shapes}
         if unused := sorted(set(shapes or {}) - known):
             raise UsageError(f"--shape names the input '{unused[0]}', which no model has; inputs: {', '.join(sorted(known))}.")
@@ -234,6 +235,7 @@ def _model(
     dtype: str | None,
     shapes: Mapping[str, Sequence[int]],
     files: ModelFiles,
+    runtime: str,
 ) -> _Model:
     """A user's file, checked before any worker starts."""
     sides = _input_sides(path)
@@ -241,15 +243,20 @@ def _model(
     lead = next((shape[0] for shape in fixed.values() if shape), 1)
     key = str(path) if paths.index(path) == number else f"{path}#{number + 1}"
     source = path.resolve()
-    if dtype not in (None, "fp32"):
+    if dtype not in (None, "fp32") or runtime != REFERENCE:  # what is made of it stays out of the user's folder
         copy = files.path(key)
         with writing(copy):
             shutil.copyfile(source, copy)
-        precise(copy, str(dtype), {}, fixed)
+        if dtype not in (None, "fp32"):
+            precise(copy, str(dtype), {}, fixed)
         source = copy
     digest = file_sha256(source)
     memory = 3 * source.stat().st_size + (50 << 20)
-    item = Item(key, asdict(setting), lambda: (str(source), digest), {}, fixed, memory)
+    try:
+        made = files.converted(str(source), digest, setting, fixed)
+    except ValueError as error:
+        raise MeasurementError(f"{path} cannot be measured with {runtime}: {error}.") from None
+    item = Item(key, asdict(setting), lambda: made, {}, fixed, memory, files.expected(source, setting, {}, fixed))
     return _Model(path, item, lead)
 
 

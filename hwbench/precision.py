@@ -168,6 +168,9 @@ def _quiet() -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # All of it while that folder is on the path: what it imports later would not be found any more.
+            import onnxruntime.quantization
+
             yield
     finally:
         ort.set_default_logger_severity(ORT_WARNING)

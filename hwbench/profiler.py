@@ -2,6 +2,7 @@
 
     hwbench profile --space autoformer-tiny          every op key the space can need
     hwbench profile --space autoformer-tiny --again  the same, measured anew; the older rows stay in the journal
+    hwbench profile --space autoformer-tiny --device pi4    over ssh, or under emulation, as its file says
 
 Killed at any moment, the next run continues where it was.
 """
@@ -9,6 +10,7 @@ Killed at any moment, the next run continues where it was.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,12 +29,15 @@ from hwbench.architecture import Architectures
 from hwbench.engine import host
 from hwbench.engine.host import Item, Plan, Sample
 from hwbench.engine.message import CANARY, EMPTY
-from hwbench.engine.policy import Policy
-from hwbench.environment import Environment
+from hwbench.engine.policy import COUNTING, Policy
+from hwbench.environment import NO_CUDA, Environment
 from hwbench.errors import MeasurementError, UsageError
 from hwbench.journal import Entry, Journal
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op import base as ops
+from hwbench.reach import base as reaches
+from hwbench.reach.base import WorkerLost
+from hwbench.reach.local import Local
 from hwbench.space import base as spaces
 from hwbench.workspace import Workspace, writing
 
@@ -45,6 +50,10 @@ LEAST_SECONDS, ROW_SECONDS = 20.0, 0.7
 """Time a profile takes beyond its least number of processes, unless the policy says: at least, and per row."""
 OPS_MEMORY_BYTES = 200_000_000
 """Ops are small: a group of them that keeps a profile under half a gigabyte is large enough to interleave."""
+REFERENCE = "onnxruntime"
+"""The runtime whose results here all others are held against."""
+FULL = ".fp32.onnx"
+"""Ending of the fp32 form of a model in another format."""
 CANARY_OP = OpSpec.of("linear", tokens=64, **{"in": 64}, out=64)
 EMPTY_OP = OpSpec.of("relu", tokens=1, dim=1)
 
@@ -113,17 +122,15 @@ def profile_specs(
     """The same for a list of ops, whoever chose them."""
     started = time.monotonic()
     place = Workspace.at(workspace)
-    name = require_local(device, place)
-    here = current_environment(runtime)
-    if place.find("devices", f"{name}.toml") is None:
-        devices.detect(place.root)
+    target = reached(device, runtime, place)
+    name, here = target.name, target.environment
     path = luts.lut_path(place, name, runtime)
     journal = Journal(path.with_suffix(".samples.jsonl"))
-    with model_files() as files:
+    with model_files(target) as files:
         items = [files.item(spec.key, ops.single(spec), setting) for spec in specs]
         if policy.max_seconds is None:
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
-        plan = Plan(policy, runtime, files.references(setting), OPS_MEMORY_BYTES)
+        plan = target.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
         taken = _measure_into(journal, items, setting, here, plan, tick, again)
         table = luts.fold(journal, path, here, policy.precision)
     mine = [table.rows[spec.key, setting.key] for spec in specs]
@@ -133,7 +140,7 @@ def profile_specs(
         rows=len(specs),
         measured_rounds=len(taken),
         measured_rows=len({s.key for s in taken}),
-        failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if row["latency_min_ms"] is None},
+        failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if not usable(row)},
         doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in mine if row["verdict"] not in (None, "stable")},
         seconds=time.monotonic() - started,
     )
@@ -150,8 +157,8 @@ def measure_networks(
 ) -> dict[str, dict[str, Any]]:
     """Measures whole networks end to end, all interleaved; returns key -> row of the networks table."""
     place = Workspace.at(workspace)
-    name = require_local(device, place)
-    here = current_environment(runtime)
+    target = reached(device, runtime, place)
+    name, here = target.name, target.environment
     path = luts.lut_path(place, name, runtime).with_suffix(".networks.parquet")
     journal = Journal(path.with_suffix(".samples.jsonl"))
     values: dict[str, Any] = {}
@@ -159,12 +166,12 @@ def measure_networks(
     for architectures in sets:
         values.update(zip(architectures.keys, architectures.values, strict=True))
         networks.update(zip(architectures.keys, spaces.networks(architectures.space, architectures.population), strict=True))
-    with model_files() as files:
+    with model_files(target) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
-        _measure_into(journal, items, setting, here, Plan(policy, runtime, files.references(setting)), tick)
+        _measure_into(journal, items, setting, here, target.plan(policy, files.references(setting)), tick)
         luts.fold_networks(journal, path, here, policy.precision, values)
     rows = {row["key"]: row for row in luts.read_networks(path)[0] if luts.setting_of(row) == setting}
-    lost = [key for key in networks if rows[key]["latency_min_ms"] is None]
+    lost = [key for key in networks if not usable(rows[key])]
     if lost:
         row = rows[lost[0]]
         raise MeasurementError(
@@ -175,16 +182,77 @@ def measure_networks(
 
 def current_environment(runtime: str) -> Environment:
     """This machine under the installed version of a runtime."""
-    return environments.collect(runtime, registry.get("runtime", runtime).version())
+    found = registry.get("runtime", runtime)
+    try:
+        return environments.collect(runtime, found.version(), found.executes_on())
+    except ValueError as error:
+        raise MeasurementError(f"{runtime} cannot run on this machine: {error}.") from None
+
+
+def usable(row: Mapping[str, Any]) -> bool:
+    """Whether a row has something measured."""
+    return any(row[metric] is not None for metric in luts.METRICS)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device that answers, under a runtime."""
+
+    name: str
+    runtime: str
+    reach: reaches.Reach
+    environment: Environment
+
+    @property
+    def counts(self) -> bool:
+        """Whether instructions are counted there, not time."""
+        return bool(self.environment.values.get("emulator"))
+
+    @property
+    def checked(self) -> bool:
+        """Whether results are held against onnxruntime's here: always, but for onnxruntime here itself."""
+        return self.runtime != REFERENCE or not isinstance(self.reach, Local)
+
+    def plan(self, policy: Policy, references: Sequence[Item], memory_limit_bytes: int = host.MEMORY_LIMIT_BYTES) -> Plan:
+        """How the engine is to measure there."""
+        if self.counts:
+            policy = replace(COUNTING, seed=policy.seed)
+            references = [item for item in references if item.key == EMPTY]
+        if self.environment.values.get("executes_on") == NO_CUDA:
+            references = []  # nothing runs, so there is no speed to watch: every item says for itself how far it got
+        return Plan(policy, self.runtime, references, memory_limit_bytes, reach=self.reach)
+
+
+def reached(device: str, runtime: str, place: Workspace) -> Target:
+    """The device under that runtime, as it answers now.
+
+    Raises:
+        MeasurementError: it cannot be reached, or lacks what it needs.
+    """
+    name = devices.resolve(device, place.root)
+    if name == devices.local_name():
+        here = current_environment(runtime)
+        if place.find("devices", f"{name}.toml") is None:
+            devices.detect(place.root)
+        return Target(name, runtime, Local(), here)
+    found = devices.get(name, place.root)
+    if found.unreachable:
+        raise MeasurementError(f"Device {name} cannot be measured from here: {found.unreachable}.")
+    registry.get("runtime", runtime)
+    reach = reaches.for_device(found, runtime)
+    try:
+        told = host.greet(Plan(Policy(), runtime, reach=reach))
+    except WorkerLost as lost:
+        raise MeasurementError(f"Device {name} cannot be measured ({lost.status}): {lost}.") from None
+    return Target(name, runtime, reach, Environment(told))
 
 
 def require_local(device: str, place: Workspace) -> str:
-    """The name of this machine's device; another device cannot be measured from here."""
+    """The name of this machine's device, for what can be measured only here."""
     name = devices.resolve(device, place.root)
     if name != devices.local_name():
         raise MeasurementError(
-            f"Device {name} is not this machine ({devices.local_name()}) and its file names no way to reach it; "
-            "measure on the device itself or use --device local."
+            f"Device {name} is not this machine ({devices.local_name()}); measure on the device itself or use --device local."
         )
     return name
 
@@ -203,7 +271,12 @@ def _measure_into(
             writer.append(sample, setting, Environment(environment or here.values), editions[sample.key])
             taken.append(sample)
 
-        host.measure(items, plan, progress, record, tick)
+        try:
+            host.measure(items, plan, progress, record, tick)
+        except WorkerLost as lost:
+            raise MeasurementError(
+                f"The device was lost ({lost.status}): {lost}. {len(taken)} bursts taken now are kept; run it again."
+            ) from None
     return taken
 
 
@@ -248,8 +321,8 @@ class _HashingStream:
 class ModelFiles:
     """Writes models to a scratch folder when the engine asks for them and removes them when it has them."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, target: Target | None = None) -> None:
+        self._folder, self._target = folder, target
 
     def item(self, key: str, network: Network, setting: Setting) -> Item:
         """The engine's item for a network."""
@@ -257,11 +330,16 @@ class ModelFiles:
         high = {t.name: t.high for t in network.inputs if t.high is not None}
 
         def model() -> tuple[str, str]:
+            return self.converted(*written(), setting, {})
+
+        def written() -> tuple[str, str]:
             with writing(path), path.open("wb") as stream:
                 hashing = _HashingStream(stream)
                 ops.write_model(network, setting, hashing)  # type: ignore[arg-type]
             if setting.dtype == "fp32":
                 return str(path), hashing.digest.hexdigest()
+            if setting.dtype == "fp16":  # which onnxruntime computes in fp32 here, if at all: what is expected is that
+                shutil.copyfile(path, path.with_suffix(FULL))
             return precise(path, setting.dtype, high, {})
 
         values = max(int(np.prod(t.shape)) for t in ops.tensors(network).values()) * setting.batch
@@ -273,8 +351,28 @@ class ModelFiles:
             high,
             # Seen: weights are held up to 1.9 times (packed for the matrix kernels), a session takes 1.5 MB.
             memory_bytes=int(7.6 * parameters) + 12 * values + (2 << 20),
-            release=lambda: path.unlink(missing_ok=True),
+            expected=self.expected(path, setting, high, {}),
+            release=lambda: _remove(path),
         )
+
+    def converted(self, path: str, sha256: str, setting: Setting, shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
+        """(path, sha256) of what the runtime loads in place of an ONNX file.
+
+        Raises:
+            ValueError: it cannot be converted.
+        """
+        if self._target is None or self._target.runtime == REFERENCE:
+            return path, sha256
+        made = registry.get("runtime", self._target.runtime).convert(path, asdict(setting), shapes)
+        return (path, sha256) if made == path else (made, file_sha256(Path(made)))
+
+    def expected(
+        self, path: Path, setting: Setting, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    ) -> Callable[[], tuple[str, str]] | None:
+        """Writes what onnxruntime makes of an ONNX file here; None where onnxruntime here is what is measured."""
+        if self._target is None or not self._target.checked:
+            return None
+        return lambda: expected_outputs(path, asdict(setting), high, shapes)
 
     def path(self, key: str) -> Path:
         """Where the model of a key goes."""
@@ -284,6 +382,26 @@ class ModelFiles:
         """The canary and the empty call, run around every burst on as many threads as the rest."""
         plain = Setting(threads=setting.threads)
         return [self.item(key, ops.single(spec), plain) for key, spec in ((CANARY, CANARY_OP), (EMPTY, EMPTY_OP))]
+
+
+def _remove(model: Path) -> None:
+    """A model with all that was made of it."""
+    for file in model.parent.glob(f"{model.stem}.*"):
+        file.unlink(missing_ok=True)
+
+
+def expected_outputs(
+    model: Path, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, str]:
+    """Writes what onnxruntime makes of a model here, beside it; returns (path, sha256)."""
+    full = model.with_suffix(FULL)
+    source, at = (full, {**setting, "dtype": "fp32"}) if full.exists() else (model, setting)
+    session = registry.get("runtime", REFERENCE).load(str(source), at, high, shapes)
+    session.run()
+    path = model.with_suffix(".expected.npz")
+    with writing(path):
+        np.savez(path, **{f"{i:03d}": array for i, array in enumerate(session.outputs())})
+    return str(path), file_sha256(path)
 
 
 def precise(path: Path, dtype: str, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
@@ -305,9 +423,9 @@ def file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def model_files() -> Iterator[ModelFiles]:
-    """A scratch folder for models, gone afterwards."""
+def model_files(target: Target | None = None) -> Iterator[ModelFiles]:
+    """A scratch folder for models of that target, gone afterwards."""
     with writing(Path("a scratch folder for models")):
         scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
     with scratch as folder:
-        yield ModelFiles(Path(folder))
+        yield ModelFiles(Path(folder), target)

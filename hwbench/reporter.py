@@ -162,7 +162,7 @@ def _networks(e: Evidence) -> Section:
         f"Winner and finalists. Error is (predicted - measured) / measured; the budget of {ms(e.about['budget_ms'])} ms is "
         f"for {s}. {SPREAD_NOTE}"
     )
-    blocks = [Block("table", caption, columns, rows)]
+    blocks = [Block("table", caption, columns, rows), *_limits(e)]
     if e.random:
         errors = np.abs([_error(row) for row in e.random])
         late = sum(row["measured_ms"] > row["upper_ms"] for row in e.random)
@@ -176,6 +176,22 @@ def _networks(e: Evidence) -> Section:
         note = f"Random networks of the same space, none used to fit; errors of {s}."
         blocks.append(Block("table", f"{note} Median spread {noise[0]} % (min), {noise[1]} % (p50).", head, [line]))
     return "Winner and finalists", [*blocks, Block("notes", "Read with care", rows=[(doubt,) for doubt in _doubts(e)])]
+
+
+def _limits(e: Evidence) -> list[Block]:
+    """Further limits of the search as the verification found them kept; nothing where there are none."""
+    words = {True: "yes", False: "no", None: MISSING}
+    rows = [
+        (
+            found["name"], f"{found['most']:.6g}", MISSING if found["winner"] is None else f"{found['winner']:.6g}",
+            words[found["kept"]], f"{found['finalists']} of {found['of']}" if found["of"] else MISSING, found["how"],
+        )
+        for found in e.verification.get("limits", [])
+    ]  # fmt: skip
+    if len(rows) < 2:
+        return []
+    caption = "All limits of the search, checked again after it; how says what a value rests on."
+    return [Block("table", caption, ("limit", "at most", "winner has", "kept", "finalists that keep it", "how"), rows)]
 
 
 def _doubts(e: Evidence) -> list[str]:
@@ -233,7 +249,7 @@ def _front(e: Evidence) -> Section:
     labels = (f"latency, {s} [ms]", f"{about['proxy']} [{_unit(about['proxy'])}]")
     svg = figures.front(e.trials, best, _points(e, e.finalists), about["budget_ms"], margin, labels)
     thinned = n > figures.MAX_CLOUD
-    shown = f"{figures.MAX_CLOUD:,} of the {n:,} trials, evenly thinned" if thinned else f"all {n:,} trials"
+    shown = f"{figures.MAX_CLOUD:,} of the {n:,} scored trials, evenly thinned" if thinned else f"all {n:,} scored trials"
     caption = (
         f"Score against predicted {s} latency. Dots: {shown}; blue if their upper bound is within the budget "
         f"({about['feasible']:,} trials are). Solid vertical line: the budget of {ms(about['budget_ms'])} ms. Blue line: the "

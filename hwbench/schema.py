@@ -9,6 +9,10 @@ Version history
     lut 2, networks 2, verification 2: status says whether there is a latency, verdict whether to trust it; latency_fastest_ms,
         the interval of the median, other_cores; lut also overhead_ms. In version 1 a minimum was the smallest single
         reading, which is latency_fastest_ms now; its latency_min_ms is kept as it was.
+    lut 3, networks 3: instructions (counted where nothing is timed) and executes_on; lut also overhead_instructions. Before,
+        everything ran on a CPU and was timed: the new columns are null.
+    trials 2: costs (further limited costs and their upper bounds); a trial without a score has a row too, its accuracy
+        and fitness null. Version 1 left such trials out, and its costs are unknown: null.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ class Column:
 
     name: str
     type: str
-    """string, int64, float64 or bool."""
+    """string, int64, float64, bool or numbers (name -> float64)."""
     meaning: str
     nullable: bool = False
 
@@ -46,9 +50,8 @@ class Column:
     def unit(self) -> str:
         """From the name, where units stand; a number without one is a count or a ratio."""
         known = {"_ms": "ms", "_ns": "ns", "_bytes": "bytes", "bytes_moved": "bytes", "flops": "FLOP"}
-        return next(
-            (unit for ending, unit in known.items() if self.name.endswith(ending)), "text" if self.type == "string" else "1"
-        )
+        without = {"string": "text", "numbers": "by name"}.get(self.type, "1")
+        return next((unit for ending, unit in known.items() if self.name.endswith(ending)), without)
 
 
 @dataclass(frozen=True)
@@ -83,44 +86,64 @@ _LATENCY = (
     Column("median_high_ms", "float64", "its upper end", nullable=True),
     Column("other_cores", "float64", "CPU cores other processes kept busy meanwhile", nullable=True),
 )
+_COUNTED = (
+    Column("instructions", "float64", "instructions one run executes, counted under emulation", nullable=True),
+    Column("executes_on", "string", "what computed: cpu, a GPU's name, or a software device", nullable=True),
+)
 LUT = Table(
     "lut",
-    2,
+    3,
     (
         Column("key", "string", "canonical op key"),
         Column("op", "string", "operator or fused block"),
         *_SETTING,
         *_LATENCY,
-        Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch"),
-        Column("bytes_moved", "float64", "least traffic of one run, whole batch"),
-        Column("parameters", "float64", "learned values"),
+        Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch", nullable=True),
+        Column("bytes_moved", "float64", "least traffic of one run, whole batch", nullable=True),
+        Column("parameters", "float64", "learned values", nullable=True),
         Column("overhead_ms", "float64", "cost of an empty call, subtracted from the latencies of this row", nullable=True),
+        *_COUNTED,
+        Column("overhead_instructions", "float64", "those of an empty call, subtracted from this row's", nullable=True),
+        Column(
+            "latency_mean_ms", "float64", "mean over runs, of tables others published; nothing of ours is a mean", nullable=True
+        ),
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
 )
 NETWORKS = Table(
     "networks",
-    2,
+    3,
     (
         Column("space", "string", "search space"),
         Column("architecture", "string", "architecture as JSON values"),
         *_SETTING,
         *_LATENCY,
         Column("key", "string", "identity in the journal"),
+        *_COUNTED,
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
 )
 TRIALS = Table(
     "trials",
-    1,
+    2,
     (
         Column("trial", "int64", "order of evaluation"),
         Column("architecture", "string", "gene indices as hex"),
-        Column("accuracy", "float64", "the proxy's score"),
+        Column(
+            "accuracy",
+            "float64",
+            "the proxy's score; null where there is none (no network, or it could not be scored)",
+            nullable=True,
+        ),
         Column("latency_ms", "float64", "plain prediction"),
         Column("upper_ms", "float64", "prediction's upper bound, what the budget is held against"),
-        Column("fitness", "float64", "the objective's score"),
-        Column("feasible", "bool", "what the budget is held against (upper bound, unless asked otherwise) keeps it"),
+        Column("fitness", "float64", "the objective's score; of several objectives the first", nullable=True),
+        Column(
+            "feasible",
+            "bool",
+            "it has a score, and what is held against each limit (upper bounds, unless asked otherwise) keeps it",
+        ),
+        Column("costs", "numbers", "what else is limited, by name, and upper bounds of what is predicted", nullable=True),
     ),
     ("trial",),
 )
@@ -150,18 +173,33 @@ def _add_verdicts(table: Table) -> Callable[[pa.Table], pa.Table]:
     def step(data: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        rows = data.to_pylist()
-        for row in rows:
-            old = row["status"]
-            row.update(status="ok" if old == "noisy" else old, verdict={"ok": "stable", "noisy": "noisy"}.get(old))
-        arrays = [pa.array([row.get(c.name) for row in rows], _arrow_type(c.type)) for c in table.columns]
-        return pa.table(arrays, schema=_arrow_schema(table))
+        old = data.column("status").to_pylist()
+        words = [{"ok": "stable", "noisy": "noisy"}.get(status) for status in old]
+        told = pa.array(["ok" if status == "noisy" else status for status in old], pa.string())
+        data = data.set_column(data.schema.names.index("status"), "status", told)
+        return _widened(data.append_column("verdict", pa.array(words, pa.string())), table)
 
     return step
 
 
+def _widened(data: pa.Table, table: Table) -> pa.Table:
+    """The data with every column of the newest version; those it lacks are null."""
+    import pyarrow as pa
+
+    here = set(data.schema.names)
+    arrays = [data.column(c.name) if c.name in here else pa.nulls(len(data), _arrow_type(c.type)) for c in table.columns]
+    return pa.table(arrays, schema=_arrow_schema(table))
+
+
+def _add_columns(table: Table) -> Callable[[pa.Table], pa.Table]:
+    """A step that only adds columns: what older files do not tell is null."""
+    return lambda data: _widened(data, table)
+
+
 MIGRATIONS: dict[tuple[str, int], Callable[[Any], Any]] = {
-    (table.name, 1): _add_verdicts(table) for table in (LUT, NETWORKS, VERIFICATION)
+    (TRIALS.name, 1): _add_columns(TRIALS),
+    **{(table.name, 1): _add_verdicts(table) for table in (LUT, NETWORKS, VERIFICATION)},
+    **{(table.name, 2): _add_columns(table) for table in (LUT, NETWORKS)},
 }
 """(table, version) -> step to the next version."""
 
@@ -263,13 +301,16 @@ def _clean(value: Any) -> Any:
     """NaN is stored as null: missing is missing, never a number."""
     if isinstance(value, float) and value != value:
         return None
+    if isinstance(value, Mapping):
+        return [(name, _clean(part)) for name, part in value.items()]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _arrow_type(name: str) -> Any:
     import pyarrow as pa
 
-    return {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[name]
+    plain = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
+    return pa.map_(pa.string(), pa.float64()) if name == "numbers" else plain[name]
 
 
 def _arrow_schema(table: Table) -> Any:

@@ -45,6 +45,17 @@ class Verdict:
     reason: str
 
 
+COUNT_PRECISION = 0.0005
+"""How far counts of instructions of two processes may lie apart: nothing but addresses and allocators moves them."""
+
+
+def judge_counts(counts: Sequence[float]) -> Verdict:
+    """Of the instructions that several processes counted: stable where they agree."""
+    apart = (max(counts) - min(counts)) / min(counts)
+    text = f"counts of {len(counts)} processes lie {apart:.3%} apart"
+    return Verdict("stable" if len(counts) > 1 and apart <= COUNT_PRECISION else "noisy", text)
+
+
 def steady_canary_ns(canaries_ns: Sequence[float]) -> float:
     """The machine's steady speed: the quarter point of all canary times of a run, NaN without any."""
     return float(np.percentile(canaries_ns, 25)) if len(canaries_ns) else float("nan")

@@ -1,4 +1,4 @@
-"""Devices: what `detect` writes reads back, every fault of a device file is named, unknown ones get the nearest."""
+"""Devices: what `detect` and `add` write reads back, every fault of a file is named, shipped files state their sources."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from hwbench import device
+from hwbench import datasheet, device, emulator
 from hwbench.environment import cpu_facts
-from hwbench.errors import DataError, UnknownName
+from hwbench.errors import DataError, UnknownName, UsageError
 from hwbench.workspace import Workspace
 
+ROOT = Path(device.__file__).parents[1]
+SHIPPED = sorted((ROOT / "devices").glob("*.toml"))
 PI4 = {
     "schema": 1,
     "name": "pi4",
@@ -49,6 +51,11 @@ def changed(dotted: str, *value: object) -> dict:
     if value:
         place[last] = value[0]
     return document
+
+
+def reached(reach: str, **section: object) -> dict:
+    """The device with another way to it."""
+    return {**PI4, "reach": reach, **({reach: section} if section else {})}
 
 
 def one_line(error: pytest.ExceptionInfo) -> str:
@@ -162,3 +169,148 @@ def test_a_machine_without_a_file_says_how_to_get_one(tmp_path, nothing_packaged
         assert one_line(error) == (
             f"This machine ({device.local_name()}) has no device file in {tmp_path}. Run: hwbench device detect"
         )
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_file_is_sound(path):
+    found = device.read(path)
+    text = path.read_text()
+    assert found.name == path.stem
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", found.detected_on)
+    assert max(map(len, text.splitlines())) <= 128
+    measured = [name for name in found.peaks if re.fullmatch(r"(gflops_fp32|bandwidth_gb_s)_\d+_threads", name)]
+    if found.reach == "local":
+        assert len(measured) == len(found.peaks) > 0
+        assert found.memory_bytes > 0
+        return
+    assert not measured, "what a maker states must not look measured"
+    assert re.search(r"^# Sources?\b", text, re.MULTILINE), "figures need their source"
+    assert found.reach == "emulated" or found.unreachable, "no host, and no other machine, is shipped"
+    if found.reach == "emulated":
+        assert (found.peaks, found.caches_bytes, found.memory_bytes, found.cores) == ({}, {}, 0, 1)
+    elif found.kind == "gpu":
+        sheet = datasheet.of_device(found)
+        assert sheet.peaks["fp32"] > 1
+    else:
+        assert set(found.peaks) >= {"stated_gflops_fp32", "stated_bandwidth_gb_s"}
+        assert found.clock_mhz
+
+
+@pytest.mark.parametrize(("name", "flops_per_cycle"), [("raspberry-pi-4", 8), ("raspberry-pi-5", 16), ("jetson-orin-nano", 16)])
+def test_a_stated_peak_is_cores_times_clock_times_width(name, flops_per_cycle):
+    found = device.get(name, ROOT)
+    assert found.peaks["stated_gflops_fp32"] == pytest.approx(found.cores * found.clock_mhz / 1e3 * flops_per_cycle)
+
+
+@pytest.mark.parametrize("name", emulator.EMULATORS)
+def test_an_emulated_device_is_what_its_guest_sees(tmp_path, name):
+    found = device.get(f"emulated-{name}", ROOT)
+    (tmp_path / "cpuinfo").write_text(emulator.EMULATORS[name].cpuinfo)
+    seen = cpu_facts(str(tmp_path / "cpuinfo"))
+    assert (found.emulator, found.cpu_model, found.cpu_signature) == (name, seen["model"], seen["signature"])
+    assert found.isa == tuple(seen["isa"])
+    assert found.kind == {"x86_64": "x86", "aarch64": "arm"}[emulator.EMULATORS[name].machine]
+
+
+def test_the_desktop_gpu_is_a_whole_data_sheet():
+    sheet = datasheet.gpus(ROOT)["nvidia-rtx-4090"]
+    assert sheet.peaks["fp32"] == pytest.approx(2e-6 * sheet.sms * sheet.cores_per_sm * sheet.clock_mhz, rel=1e-3)
+    ms = datasheet.roofline(sheet, datasheet.Ops.of({"op": ["linear"], "B": [1], "M": [4096], "N": [4096], "K": [4096]}))
+    assert ms[0] == pytest.approx(2 * 4096**3 / 82.6e9, rel=1e-6)
+
+
+def test_a_device_says_why_it_cannot_be_reached(tmp_path, monkeypatch):
+    def why(document: dict) -> str | None:
+        return device.read(write(tmp_path, document)).unreachable
+
+    assert why(reached("none")) == "only its data sheet is known"
+    assert why(PI4) == f"it is pi4, this machine is {device.local_name()}"
+    assert why({**PI4, "name": device.local_name()}) is None
+    assert why(reached("ssh", host="")) == "no [ssh] host in its file; run: hwbench device add MINE --like pi4 --ssh USER@HOST"
+    assert why(reached("ssh", host="pi@desk")) is None
+
+    monkeypatch.setenv("HWBENCH_CACHE", str(tmp_path / "empty"))
+    said = why(reached("emulated", emulator="cortex-a72"))
+    assert said.startswith(f"Emulator cortex-a72 is not set up in {tmp_path / 'empty'}")
+    assert said.endswith("Run: hwbench device setup emulated-cortex-a72")
+    assert why(reached("emulated", emulator="cortex-a7")).startswith("Unknown emulator 'cortex-a7'. Did you mean cortex-a72?")
+    monkeypatch.setattr("hwbench.emulator.find", lambda name: name)
+    assert why(reached("emulated", emulator="cortex-a72")) is None
+
+
+def test_ssh_and_emulated_sections_read_back(tmp_path):
+    options = ["Port=2222", "ProxyJump=me@gate"]
+    found = device.read(write(tmp_path, reached("ssh", host="pi@desk", python="python3.11", folder="work", options=options)))
+    assert found.ssh == {"host": "pi@desk", "python": "python3.11", "folder": "work", "options": options}
+    assert found.emulator == ""
+    found = device.read(write(tmp_path, reached("emulated", emulator="cortex-a72")))
+    assert (found.emulator, found.ssh) == ("cortex-a72", {})
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (reached("ssh"), "'ssh' must be a dict, found nothing"),
+        (reached("ssh", python="python3"), "'ssh.host' must be a str, found nothing"),
+        (reached("ssh", host=7), "'ssh.host' must be a str, found 7"),
+        (reached("ssh", host="pi@desk", port=22), "'ssh.port' is unknown; available: host, python, folder, options"),
+        (reached("ssh", host="-oProxyCommand=x"), "'ssh.host' must be user@host without blanks, not beginning with -"),
+        (reached("ssh", host="pi@desk reboot"), "'ssh.host' must be user@host without blanks"),
+        (reached("ssh", host="pi@desk", options="Port=22"), "'ssh.options' must be a list"),
+        (reached("ssh", host="pi@desk", options=["-v"]), "'ssh.options' must hold texts Key=value, as ssh -o takes them"),
+        (reached("ssh", host="pi@desk", options=[22]), "as ssh -o takes them, found 22"),
+        (reached("emulated"), "'emulated.emulator' must be a str, found nothing"),
+        ({**PI4, "ssh": {"host": "pi@desk"}}, "has a section [ssh], but its reach is 'local'; make them agree"),
+        ({**reached("ssh", host=""), "emulated": {}}, "has a section [emulated], but its reach is 'ssh'"),
+        ({**PI4, "kind": "toaster"}, "kind 'toaster' is unknown; available: x86, arm, gpu"),
+        (
+            {**PI4, "peaks": {"gflops_fp32_1_threads": "11"}},
+            "'peaks.gflops_fp32_1_threads' must be a positive number, found '11'",
+        ),
+        ({**PI4, "peaks": {"gflops_fp32_1_threads": 0}}, "must be a positive number, found 0"),
+        ({**PI4, "cpu": {**PI4["cpu"], "clock_mhz": "fast"}}, "'cpu.clock_mhz' must be a int, found 'fast'"),
+    ],
+)
+def test_what_a_way_to_a_device_cannot_be_is_one_line(tmp_path, document, said):
+    path = write(tmp_path, document)
+    with pytest.raises(DataError) as error:
+        device.read(path)
+    assert one_line(error).startswith(f"Device file {path}")
+    assert said in str(error.value)
+
+
+def test_a_board_is_added_like_another(tmp_path):
+    made = device.add("desk-pi", "raspberry-pi-4", "pi@192.0.2.7", ["Port=2222"], tmp_path, python="/usr/bin/python3.11")
+    like = device.get("raspberry-pi-4", tmp_path)
+    assert made.path == tmp_path / "devices" / "desk-pi.toml"
+    assert (made.name, made.reach, made.unreachable) == ("desk-pi", "ssh", None)
+    assert made.ssh == {"host": "pi@192.0.2.7", "python": "/usr/bin/python3.11", "options": ["Port=2222"]}
+    same = ("kind", "cpu_model", "cpu_signature", "isa", "cores", "clock_mhz", "memory_bytes", "caches_bytes", "peaks")
+    assert [getattr(made, name) for name in same] == [getattr(like, name) for name in same]
+    assert "# Sources. Board, clock, memory: Raspberry Pi 4 Model B data sheet" in made.path.read_text()
+    assert device.get("desk-pi", tmp_path) == made
+    again = device.add("raspberry-pi-4", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
+    assert device.get("raspberry-pi-4", tmp_path) == again, "a workspace's file hides the shipped one"
+    with pytest.raises(UsageError, match=r"There is a device file .*desk-pi\.toml already"):
+        device.add("desk-pi", "raspberry-pi-4", "pi@other", workspace=tmp_path)
+    assert device.get("desk-pi", tmp_path) == made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Desk Pi", "raspberry-pi-4", "pi@desk"), "'Desk Pi' cannot name a device"),
+        (("../pi", "raspberry-pi-4", "pi@desk"), "'../pi' cannot name a device"),
+        (("local", "raspberry-pi-4", "pi@desk"), "'local' cannot name a device"),
+        (("pi", "raspberry-pi-9", "pi@desk"), "Unknown device 'raspberry-pi-9'. Did you mean raspberry-pi-"),
+        (("pi", "emulated-cortex-a72", "pi@desk"), "emulated-cortex-a72 is emulated, no board is like it"),
+        (("pi", "raspberry-pi-4", ""), "cannot be added: 'ssh.host' must be user@host, found ''"),
+        (("pi", "raspberry-pi-4", "-v"), "cannot be added: 'ssh.host' must be user@host without blanks"),
+        (("pi", "raspberry-pi-4", "pi@desk", ["Port 22"]), "cannot be added: 'ssh.options' must hold texts Key=value"),
+    ],
+)
+def test_a_board_that_cannot_be_added_leaves_nothing(tmp_path, arguments, said):
+    with pytest.raises(UsageError) as error:
+        device.add(*arguments, workspace=tmp_path)
+    assert said in one_line(error)
+    assert not list(tmp_path.rglob("*.toml"))

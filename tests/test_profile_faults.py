@@ -65,6 +65,12 @@ class Faulty:
     def version(self):
         return "1"
 
+    def executes_on(self):
+        return "cpu"
+
+    def convert(self, path, setting, shapes):
+        return path
+
     def load(self, path, setting, high, shapes):
         fault = self._faults.get(Path(path).stem, "")
         if fault.endswith("when loaded"):

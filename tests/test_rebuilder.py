@@ -67,3 +67,9 @@ def test_numbers_are_compared_up_to_rounding():
     assert rebuilder.same({"a": [1.0, None]}, {"a": [1.0 + 1e-9, None]})
     assert not rebuilder.same({"a": 1.0}, {"a": 1.001})
     assert not rebuilder.same({"a": 1.0}, {"b": 1.0})
+
+
+def test_a_rank_that_the_last_bit_decides_is_no_difference():
+    assert rebuilder.same({"kendall_tau": 0.955, "n": 3}, {"kendall_tau": 0.9551, "n": 3})
+    assert not rebuilder.same({"kendall_tau": 0.955, "n": 3}, {"kendall_tau": 0.96, "n": 3})
+    assert not rebuilder.same({"n": 3, "kendall_tau": 0.9}, {"n": 3})

@@ -415,3 +415,28 @@ def _text(folder: Path, root: Path) -> str:
     found = evidence.read(folder, Workspace.at(root))
     captions = [block.text for _, blocks in (evidence.machine(found), evidence.made(found)) for block in blocks]
     return "\n".join([*captions, *reporter._doubts(found), reporter._comparison(found, "calibrated block sum")])
+
+
+def test_further_limits_are_reported_as_they_were_checked(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    assert "All limits of the search" not in Path(report(folder, workspace=tmp_path)["markdown"]).read_text()
+    summary = read_json(folder / "verification.json", "verification")
+    names = ("name", "most", "how", "winner", "kept", "finalists", "of")
+    found = [
+        ("latency_ms", 12.5, "measured here (min)", 10.9, True, 3, 3),
+        ("params_m", 6.0, "counted", 6.25, False, 1, 3),
+        ("latency_ms@pi4", 90.0, "not checked: gone", None, None, None, 0),
+    ]
+    summary["limits"] = [dict(zip(names, values, strict=True)) for values in found]
+    write_json(folder / "verification.json", summary)
+    text = plain(Path(report(folder, workspace=tmp_path)["markdown"]).read_text())
+    assert "| params_m | 6 | 6.25 | no | 1 of 3 | counted |" in text
+    assert f"| latency_ms@pi4 | 90 | {evidence.MISSING} | {evidence.MISSING} | {evidence.MISSING} | not checked: gone |" in text
+
+
+def test_trials_without_a_score_are_left_out_of_the_picture(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    rows = schema.read(folder / "trials.parquet", schema.TRIALS)[0].to_pylist()
+    rows[7].update(accuracy=None, fitness=None, feasible=False)
+    schema.write(folder / "trials.parquet", schema.TRIALS, rows, {"about": INVENTED})
+    assert "all 49 scored trials" in Path(report(folder, workspace=tmp_path)["markdown"]).read_text()

@@ -23,6 +23,7 @@ VALUES = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float64": st.floats(allow_nan=False),
     "bool": st.booleans(),
+    "numbers": st.dictionaries(st.text(max_size=5), st.none() | st.floats(allow_nan=False), max_size=3),
 }
 SMALL = Table(
     "small",
@@ -59,7 +60,7 @@ def test_rows_come_back_sorted_and_complete(path, table, data):
     missing = {c.name: None for c in table.columns}
     expected = [{**missing, **{name: None if value != value else value for name, value in row.items()}} for row in rows]
     expected.sort(key=lambda row: tuple(row[c] for c in table.identity))
-    assert stored.to_pylist() == expected
+    assert stored.to_pylist(maps_as_pydicts="strict") == expected
     assert stored.schema.names == [c.name for c in table.columns]
     assert (footer["schema"], footer["version"], footer["environment"]) == (table.name, table.version, {"cores": 2})
 
@@ -94,7 +95,7 @@ def test_a_value_of_another_type_is_refused(path):
     with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
         schema.write(path, SMALL, [{"name": "a", "rank": "first"}], {})
     with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
-        schema.write(path, TRIALS, [{"trial": 1, "architecture": "00", "feasible": True, "accuracy": float("nan")}], {})
+        schema.write(path, TRIALS, [{"trial": 1, "architecture": "00", "feasible": True, "latency_ms": float("nan")}], {})
 
 
 def test_every_column_is_declared_once_with_its_meaning():
@@ -177,6 +178,23 @@ def test_version_1_is_read_and_its_status_told_apart_from_its_verdict(tmp_path, 
         assert {row[name] for name in added & set(row) - {"verdict"}} == {None}  # nothing is invented
     assert footer["environment"] == {"cores": 2}
     assert path.read_bytes() == before
+
+
+def test_trials_of_version_1_are_read_and_their_costs_are_unknown(tmp_path):
+    """The first version was written with pyarrow alone here: seven columns, none of them nullable."""
+    path = tmp_path / "old.parquet"
+    old = {"trial": [0, 2], "architecture": ["00", "02"], "accuracy": [7.5, 7.4], "latency_ms": [11.0, 10.9],
+           "upper_ms": [11.3, 11.2], "fitness": [7.5, 7.4], "feasible": [True, False]}  # fmt: skip
+    data = pa.table(old)
+    digest = hashlib.sha256()
+    for name, column in old.items():
+        digest.update(json.dumps([name, column]).encode())
+    footer = {"schema": "trials", "version": 1, "checksum": digest.hexdigest(), "settings": {"seed": 3}}
+    pq.write_table(data.replace_schema_metadata({schema.FOOTER_KEY: json.dumps(footer)}), path)
+    found, facts = schema.read(path, TRIALS)
+    assert found.schema.names == [c.name for c in TRIALS.columns]
+    assert found.to_pylist() == [{**row, "costs": None} for row in data.to_pylist()]
+    assert facts["settings"] == {"seed": 3}
 
 
 def test_an_edited_table_of_version_1_is_refused(tmp_path):

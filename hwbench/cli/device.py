@@ -1,15 +1,20 @@
-"""hwbench device detect | check | show | list."""
+"""hwbench device detect | add | setup | check | show | list."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
-app = typer.Typer(help="What a device is: detect this machine, check it, show one, list all.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from hwbench.device import Device
+
+app = typer.Typer(
+    help="What a device is: detect this machine, add a board, set an emulator up, check, show, list.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -18,6 +23,52 @@ def detect(workspace: options.Workspace = options.HERE, json: options.Json = Fal
     from hwbench import device
 
     _show(device.detect(workspace), json)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What to call the board.")],
+    like: Annotated[str, typer.Option("--like", help="The device whose figures it has (hwbench device list).")],
+    ssh: Annotated[str, typer.Option("--ssh", help="user@host, or a name of your own ssh configuration.")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="Key=value, handed to ssh as -o, e.g. Port=2222; repeatable.")
+    ] = None,
+    python: Annotated[str, typer.Option("--python", help="The Python to run there, unless it is python3.")] = "",
+    folder: Annotated[str, typer.Option("--folder", help="Where the agent goes there, unless it is the usual place.")] = "",
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Write devices/<name>.toml for a board that ssh reaches; never overwrites one."""
+    from hwbench import device
+
+    _show(device.add(name, like, ssh, option or (), workspace, python, folder), json)
+
+
+@app.command()
+def setup(
+    name: Annotated[str, typer.Argument(help="A device's name (hwbench device list).")],
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Make ready what a device needs on this machine: the emulator of an emulated one; others need nothing."""
+    from hwbench import device
+    from hwbench.errors import UsageError
+
+    found = device.get(name, workspace)
+    if found.reach != "emulated":
+        if found.unreachable:
+            raise UsageError(f"Device {found.name} cannot be set up: {found.unreachable}.")
+        done = f"Device {found.name} needs no set-up: its reach is {found.reach}."
+    else:
+        from hwbench import emulator
+
+        with console.progress(f"setting {found.emulator} up") as tick:
+            made = emulator.set_up(found.emulator, tick=tick)
+        done = f"Device {found.name} is ready: {made.description}."
+    if json:
+        console.emit_json({"device": found.name, "reach": found.reach, "emulator": found.emulator or None, "message": done})
+    else:
+        typer.echo(done)
 
 
 @app.command()
@@ -70,21 +121,31 @@ def list_devices(workspace: options.Workspace = options.HERE, json: options.Json
 
     found = [device.read(path) for path in device.files(Workspace.at(workspace))]
     rows = [
-        {"name": d.name, "kind": d.kind, "cpu": d.cpu_model, "cores": d.cores, "local": d.is_local, "file": str(d.path)}
+        {
+            "name": d.name, "kind": d.kind, "cpu": d.cpu_model, "cores": d.cores or None, "local": d.is_local, "reach": d.reach,
+            "reachable": d.unreachable or "yes", "file": str(d.path),
+        }
         for d in found
-    ]
+    ]  # fmt: skip
     if json:
         console.emit_json(rows)
     else:
-        console.table(
-            "Devices", rows, {"name": "name", "kind": "kind", "cpu": "CPU", "cores": "cores", "local": "this machine"}
-        )
+        heads = {
+            "name": "name",
+            "kind": "kind",
+            "cpu": "CPU or GPU",
+            "cores": "cores",
+            "reach": "reach",
+            "reachable": "reachable",
+        }
+        console.table("Devices", rows, heads)
 
 
-def _show(found: object, json: bool) -> None:
+def _show(found: Device, json: bool) -> None:
     from dataclasses import asdict
 
-    document = {key: str(value) if key == "path" else value for key, value in asdict(found).items()}  # type: ignore[call-overload]
+    document = {key: str(value) if key == "path" else value for key, value in asdict(found).items()}
+    document["reachable"] = found.unreachable or "yes"
     if json:
         console.emit_json(document)
     else:

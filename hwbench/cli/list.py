@@ -11,8 +11,8 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 PLURALS = {
-    "ops": "op", "spaces": "space", "runtimes": "runtime", "regressors": "regressor", "predictors": "predictor",
-    "proxies": "proxy", "objectives": "objective", "strategies": "strategy",
+    "ops": "op", "spaces": "space", "reaches": "reach", "runtimes": "runtime", "regressors": "regressor",
+    "predictors": "predictor", "proxies": "proxy", "objectives": "objective", "strategies": "strategy", "tables": "table",
 }  # fmt: skip
 
 
@@ -35,6 +35,12 @@ def run(
         for row in rows:
             space = registry.get("space", row["name"])
             row.update(size=f"{spaces.size(space):.3g}", ops=str(len(spaces.distinct_specs(space))))
+    if singular == "table":
+        from hwbench.table.base import grid_size
+
+        for row in rows:
+            genes = registry.get("table", row["name"]).genes
+            row.update(genes=str(len(genes)), combinations=f"{grid_size(genes):.3g}")
     if singular == "predictor":
         rows += _fitted(workspace)
     if json:

@@ -25,6 +25,7 @@ ORDER = (
     "export",
     "profile",
     "lut",
+    "table",
     "fit",
     "predict",
     "transfer",
@@ -32,6 +33,8 @@ ORDER = (
     "rebuild",
     "measure",
     "search",
+    "validate",
+    "specialise",
     "verify",
     "report",
     "quickstart",
@@ -86,6 +89,7 @@ def _fail(error: HwbenchError) -> None:
         document: dict[str, object] = {"error": type(error).__name__, "message": line}
         if isinstance(error, InfeasibleBudget):
             document |= {"latency_ms": error.latency_ms, "architecture": error.architecture}
+            document |= {"limits": error.limits, "least": error.least, "nearest": error.nearest, "file": str(error.path)}
         if isinstance(error, MissingOps):
             document |= {"missing_ops": list(error.keys)}
         typer.echo(json.dumps(document))

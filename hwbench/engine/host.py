@@ -14,50 +14,37 @@ from __future__ import annotations
 import os
 import random
 import select
-import signal
 import statistics
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from hwbench import stats
 from hwbench.engine.message import PROTOCOL, decode, encode
 from hwbench.engine.policy import AGREEING, SLOW, Policy
+from hwbench.reach.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Reach, WorkerLost
+from hwbench.reach.local import Local
 
 MEMORY_LIMIT_BYTES = 2_000_000_000
 LINKS = 2
 """Items of the group before that every group measures again."""
-SIGNALS = {signal.SIGKILL: "killed; out of memory?", signal.SIGSEGV: "segmentation fault", signal.SIGILL: "illegal instruction"}
-
-
-class WorkerLost(Exception):
-    """The worker crashed or hung; `status` says which."""
-
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+RECONNECTS_S = (0.5, 2.0, 8.0, 30.0)
+"""Waits before a device that was lost is reached for again; after the last one the run ends, and can be gone on with."""
 
 
 class WorkerProcess:
     """One fresh worker and its pipe."""
 
-    def __init__(self, runtime: str, timeout_s: float) -> None:
+    def __init__(self, runtime: str, timeout_s: float, reach: Reach | None = None) -> None:
         self.token = uuid.uuid4().hex[:12]
         self._timeout_s = timeout_s
-        command = [sys.executable, "-m", "hwbench.engine.worker"]
-        # Pools of other libraries would idle beside the measurement.
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-        # A session of its own: Ctrl-C in a terminal is the host's to answer.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0, start_new_session=True
-        )
+        self._reach = reach or Local()
+        self._process = self._reach.start()
         try:
-            self.environment = self._hello(runtime)
+            self.environment = self._hello(runtime) | self._reach.environment()
         except BaseException:
             self.close(kill=True)
             raise
@@ -65,13 +52,28 @@ class WorkerProcess:
     def _hello(self, runtime: str) -> dict[str, Any]:
         hello = self.ask({"ask": "hello", "runtime": runtime})
         if hello["status"] != "ok":
-            raise WorkerLost("refused", hello["reason"])
+            raise WorkerLost(REFUSED, hello["reason"])
         if hello["protocol"] != PROTOCOL:
-            raise WorkerLost("refused", f"worker speaks protocol {hello['protocol']}, host {PROTOCOL}")
+            raise WorkerLost(REFUSED, f"worker speaks protocol {hello['protocol']}, host {PROTOCOL}")
         return dict(hello["environment"])
 
-    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Sends a request and waits for its answer.
+    def deliver(self, path: str, sha256: str) -> str:
+        """Where the worker finds a file of ours.
+
+        Raises:
+            ValueError: its device cannot store the file.
+            WorkerLost: it was lost on the way.
+        """
+        if self._reach.shares_files:
+            return path
+        with open(path, "rb") as stream:  # noqa: PTH123
+            answer = self.ask({"ask": "put", "sha256": sha256, "bytes": os.fstat(stream.fileno()).st_size}, stream)
+        if answer["status"] != "ok":
+            raise ValueError(answer["reason"])
+        return str(answer["path"])
+
+    def ask(self, message: Mapping[str, Any], attached: BinaryIO | None = None) -> dict[str, Any]:
+        """Sends a request, and what is attached to it, and waits for the answer.
 
         Raises:
             WorkerLost: the process ended or stayed silent for longer than the time-out.
@@ -79,27 +81,26 @@ class WorkerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(encode(message))
+            _send(self._process.stdin, encode(message))
+            for piece in iter(lambda: attached.read(1 << 20) if attached else b"", b""):
+                _send(self._process.stdin, piece)
         except BrokenPipeError:
-            raise WorkerLost("crashed", self._ending()) from None
+            raise self._lost() from None
         line = b""
         end = time.monotonic() + self._timeout_s
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 self.close(kill=True)
-                raise WorkerLost("hung", f"no answer within {self._timeout_s:g} s")
+                raise WorkerLost(HUNG, f"no answer within {self._timeout_s:g} s")
             piece = os.read(self._process.stdout.fileno(), 1 << 20)
             if not piece:
-                raise WorkerLost("crashed", self._ending())
+                raise self._lost()
             line += piece
         return decode(line)
 
-    def _ending(self) -> str:
-        code = self._process.wait()
-        if code >= 0:
-            return f"worker ended with code {code}"
-        return f"worker ended by signal {-code} ({SIGNALS.get(signal.Signals(-code), signal.Signals(-code).name)})"
+    def _lost(self) -> WorkerLost:
+        return WorkerLost(*self._reach.ending(self._process.wait()))
 
     def close(self, kill: bool = False) -> None:
         """Ends the process and frees the pipe."""
@@ -125,6 +126,8 @@ class Item:
     """Shapes for inputs the model leaves open."""
     memory_bytes: int = 0
     """Estimate of what a loaded session takes."""
+    expected: Callable[[], tuple[str, str]] | None = field(default=None, repr=False)
+    """Writes the outputs the first run is held against; returns (path, sha256). Called after `model`."""
     release: Callable[[], None] = field(default=lambda: None, repr=False)
     """Called when the model file is no longer needed for now."""
 
@@ -156,6 +159,10 @@ class Sample:
     load_ms: float | None = None
     first_ms: float | None = None
     reason: str | None = None
+    instructions: tuple[int, ...] = ()
+    """Instructions executed by single runs, where they are counted instead of time."""
+    empty_instructions: int | None = None
+    """Those of a call that does nothing."""
 
     @property
     def undisturbed_ns(self) -> tuple[float, ...]:
@@ -175,7 +182,7 @@ class Progress:
     done: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     """key -> (process, round) taken."""
     readings_ns: dict[str, dict[int, list[float]]] = field(default_factory=dict)
-    """key -> process -> all its readings; links join groups only."""
+    """key -> process -> all its readings (or counts of instructions); links join groups only."""
     canaries_ns: dict[str, dict[int, float]] = field(default_factory=dict)
     """key -> process -> the best canary around its bursts."""
     best_canaries_ns: list[float] = field(default_factory=list)
@@ -189,7 +196,8 @@ class Progress:
             return
         self.done.setdefault(sample.key, set()).add((sample.process, sample.round))
         if not sample.link:
-            self.readings_ns.setdefault(sample.key, {}).setdefault(sample.process, []).extend(sample.undisturbed_ns)
+            readings = sample.instructions or sample.undisturbed_ns
+            self.readings_ns.setdefault(sample.key, {}).setdefault(sample.process, []).extend(readings)
         if sample.canary_ns is not None:
             best = self.canaries_ns.setdefault(sample.key, {})
             best[sample.process] = min(best.get(sample.process, sample.canary_ns), sample.canary_ns)
@@ -216,6 +224,8 @@ class Plan:
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES
     enough: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Asked after every process; ends the run."""
+    reach: Reach = field(default_factory=Local, repr=False)
+    """How workers are started."""
 
 
 def measure(
@@ -241,7 +251,7 @@ def measure(
         certain = max(policy.min_processes - process - 1, 0)
         total = taken + policy.rounds * len(wanted) * (1 + certain)
         # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
-        for group, links in _groups(_order(wanted, f"{policy.seed}/{process}/groups"), plan.memory_limit_bytes):
+        for group, links in _groups(_order(wanted, policy, process, "groups"), plan.memory_limit_bytes):
             for sample, environment in _run_group(group, links, process, plan, progress, last):
                 progress.note(sample)
                 record(sample, environment)
@@ -257,11 +267,11 @@ def start_up(item: Item, plan: Plan) -> dict[str, float]:
     Raises:
         WorkerLost: the worker crashed or hung, or the runtime refused.
     """
-    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s)
+    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.reach)
     try:
-        answer = worker.ask(_load_message(item, plan.policy))
+        answer = _load(worker, item, plan.policy)
         if answer["status"] != "ok":
-            raise WorkerLost("refused", answer["reason"])
+            raise WorkerLost(REFUSED, answer["reason"])
         return {name: answer[name] for name in ("load_ms", "first_ms", "memory_bytes", "memory_before_bytes")}
     finally:
         item.release()
@@ -297,22 +307,76 @@ def _groups(items: Sequence[Item], limit: int) -> list[tuple[list[Item], list[It
     return groups
 
 
-def _order(items: Sequence[Item], drawn_from: str) -> list[Item]:
+def _order(items: Sequence[Item], policy: Policy, process: int, what: str) -> list[Item]:
     """Random, but the same whichever of the items are left to do."""
+    drawn_from = f"{policy.seed}/{process}/{what}" if policy.shuffle else f"{policy.seed}"
     return sorted(items, key=lambda item: random.Random(f"{drawn_from}/{item.key}").random())
 
 
-def _load_message(item: Item, policy: Policy) -> dict[str, Any]:
-    path, digest = item.model()
-    message = {"ask": "load", "item": item.key, "path": path, "sha256": digest, "policy": policy.message()}
-    shapes = {name: list(shape) for name, shape in item.shapes.items()}
-    return {**message, "setting": dict(item.setting), "high": dict(item.high), "shapes": shapes}
+def _load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
+    """The worker's answer; a model that cannot be converted here or stored there is a refusal too."""
+    try:
+        path, digest = item.model()
+        expected = item.expected() if item.expected else None
+        there = worker.deliver(path, digest)
+        outputs = expected and {"path": worker.deliver(*expected), "sha256": expected[1]}
+    except ValueError as error:
+        return {"status": REFUSED, "reason": str(error)}
+    message = {
+        "ask": "load",
+        "item": item.key,
+        "path": there,
+        "sha256": digest,
+        "policy": policy.message(),
+        "setting": dict(item.setting),
+        "high": dict(item.high),
+        "shapes": {name: list(shape) for name, shape in item.shapes.items()},
+        "expected": outputs,
+    }
+    return worker.ask(message)
+
+
+def _send(stream: Any, data: bytes) -> None:
+    """All of it: a pipe without a buffer may take a part."""
+    left = memoryview(data)
+    while left:
+        left = left[stream.write(left) :]
+
+
+def greet(plan: Plan) -> dict[str, Any]:
+    """The environment of the device, told by a worker there.
+
+    Raises:
+        WorkerLost: the device cannot be reached or lacks the runtime.
+    """
+    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.reach)
+    worker.close(kill=True)
+    return worker.environment
+
+
+def _connect(plan: Plan) -> WorkerProcess:
+    """A fresh worker; a device that does not answer is tried again for a while.
+
+    Raises:
+        WorkerLost: it refused, or is still not there after the last try.
+    """
+    for wait_s in (*RECONNECTS_S, None):
+        try:
+            return WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.reach)
+        except WorkerLost as lost:
+            if lost.status not in (DISCONNECTED, UNREACHABLE) or wait_s is None:
+                raise
+            time.sleep(wait_s)
+    raise AssertionError("the last try returns or raises")
 
 
 def _run_group(
     group: Sequence[Item], links: Sequence[Item], process: int, plan: Plan, progress: Progress, deadline: float
 ) -> Iterator[tuple[Sample, Mapping[str, Any]]]:
-    """One fresh worker for one group; when it is lost, the item at fault is recorded and a new one goes on."""
+    """One fresh worker for one group; when it is lost, the item at fault is recorded and a new one goes on.
+
+    Where only the connection was lost nothing is recorded: a new worker goes on with what is left to do.
+    """
     policy = plan.policy
     linked = {item.key for item in links}
     pending = [*(i for i in links if i.key not in progress.failed), *group]
@@ -323,10 +387,14 @@ def _run_group(
         done = item.key in progress.failed or (process, place) in progress.done.get(item.key, set())
         return None if done else place
 
+    barren = 0
+    """Workers lost in a row with their connection, before they brought anything."""
     while pending:
         try:
-            worker = WorkerProcess(plan.runtime, policy.timeout_s)
+            worker = _connect(plan)
         except WorkerLost as lost:
+            if lost.status in (DISCONNECTED, UNREACHABLE):
+                raise
             for item in group:
                 yield Sample(item.key, process, -1, "", lost.status, reason=str(lost)), {}
             return
@@ -335,19 +403,19 @@ def _run_group(
             loaded: dict[str, dict[str, Any]] = {}
             for item in [*plan.references, *pending]:
                 current = item
-                answer = worker.ask(_load_message(item, policy))
+                answer = _load(worker, item, policy)
                 item.release()
                 if answer["status"] == "ok":
                     loaded[item.key] = answer
                 elif item in plan.references:
-                    raise WorkerLost("refused", f"{item.key}, which every measurement needs: {answer['reason']}")
+                    raise WorkerLost(REFUSED, f"{item.key}, which every measurement needs: {answer['reason']}")
                 else:
-                    yield Sample(item.key, process, -1, worker.token, "refused", reason=answer["reason"]), worker.environment
+                    yield Sample(item.key, process, -1, worker.token, REFUSED, reason=answer["reason"]), worker.environment
             pending = [i for i in pending if i.key in loaded]
             for number in range(policy.rounds):
                 if number and process >= policy.min_processes and time.monotonic() > deadline:
                     break
-                for item in _order(pending, f"{policy.seed}/{process}/{number}"):
+                for item in _order(pending, policy, process, str(number)):
                     place = left(item, number)
                     if place is None:
                         continue
@@ -355,22 +423,20 @@ def _run_group(
                     usual = progress.best_canaries_ns[-1] if progress.best_canaries_ns else None
                     answer = worker.ask({"ask": "sample", "item": item.key, "policy": policy.message(), "usual_ns": usual})
                     if answer["status"] != "ok":
-                        refused = Sample(item.key, process, number, worker.token, "refused", reason=answer["reason"])
+                        refused = Sample(item.key, process, number, worker.token, REFUSED, reason=answer["reason"])
                         yield refused, worker.environment
                         continue
-                    facts = loaded[item.key]
-                    yield (
-                        Sample(
-                            item.key, process, place, worker.token, "ok", tuple(answer["readings_ns"]), answer["inner"],
-                            answer["canary_ns"], answer["empty_ns"], answer["other_cores"], answer["throttled"],
-                            tuple(answer["extra_ns"]), item.key in linked, facts["load_ms"], facts["first_ms"],
-                        ),
-                        worker.environment,
-                    )  # fmt: skip
+                    where = (item.key, process, place, worker.token)
+                    barren = -1
+                    yield _sample(where, answer, loaded[item.key], item.key in linked), worker.environment
             pending = []
         except WorkerLost as lost:
             assert current is not None
             current.release()
+            if lost.status == DISCONNECTED and (barren := barren + 1) < len(RECONNECTS_S):
+                continue
+            if lost.status == DISCONNECTED:
+                raise
             at_fault = group if current in plan.references else [current]
             for item in at_fault:
                 yield Sample(item.key, process, -1, worker.token, lost.status, reason=str(lost)), worker.environment
@@ -379,3 +445,22 @@ def _run_group(
                 return
         finally:
             worker.close(kill=True)
+
+
+def _sample(where: tuple[str, int, int, str], answer: Mapping[str, Any], facts: Mapping[str, Any], link: bool) -> Sample:
+    """A burst from a worker's answer; a count of instructions has no times, not even those of loading."""
+    if "instructions" in answer:
+        counted = tuple(answer["instructions"])
+        return Sample(
+            *where,
+            "ok",
+            inner=answer["inner"],
+            instructions=counted,
+            empty_instructions=answer["empty_instructions"],
+            link=link,
+        )
+    return Sample(
+        *where, "ok", tuple(answer["readings_ns"]), answer["inner"], answer["canary_ns"], answer["empty_ns"],
+        answer["other_cores"], answer["throttled"], extra_ns=tuple(answer["extra_ns"]), link=link,
+        load_ms=facts["load_ms"], first_ms=facts["first_ms"],
+    )  # fmt: skip

@@ -1,16 +1,20 @@
 """The wire between host and worker: one JSON document per line, over a pipe.
 
 Host asks:                                          Worker answers:
-  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 2, "environment": {...}}
+  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 3, "environment": {...}}
+  {"ask": "put", "sha256": H, "bytes": N} and then    {"status": "ok", "path": P}
+   N bytes: a file for a device that sees none of ours
   {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N,
    "setting": {...}, "high": {...}, "shapes": {...},   "memory_bytes": PEAK, "memory_before_bytes": PEAK}
-   "policy": {...}}
+   "policy": {...}, "expected": {"path", "sha256"} OR NULL}
   {"ask": "sample", "item": ID, "policy": {...},      {"status": "ok", "inner": N, "readings_ns": [...], "canary_ns": ..,
    "usual_ns": CANARY TIME OR NULL}                    "extra_ns": [...], "empty_ns": .., "other_cores": .., "throttled": ..}
   {"ask": "stop"}                                     (the worker ends)
 A refusal is {"status": "refused", "reason": TEXT}. Readings are nanoseconds per run, as read. The items CANARY and
 EMPTY, where loaded, run around every burst; where the canary was slow, extra readings follow once it is not. What the
-worker cannot read on its machine is null. Python >= 3.9.
+worker cannot read on its machine is null. `expected` names outputs (an NPZ file) the first run is held against: a runtime
+whose result is wrong is refused. Where instructions are counted (counter.py), a sample's answer has `instructions` and
+`empty_instructions`, and no time at all. Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 CANARY = "@canary"
 """A fixed op whose time tells the machine's speed where clocks and temperatures cannot be read."""
 EMPTY = "@empty"

@@ -14,13 +14,16 @@ import math
 import os
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from hwbench import environment
-from hwbench.engine import machine
+from hwbench.engine import counter, machine
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
 from hwbench.engine.policy import SLOW
 
@@ -33,6 +36,11 @@ FIRST_CANARIES = 10
 PATIENCE = 10
 """A burst whose readings are far apart (paced, cold) ends after that many times its length on the clock."""
 MOST_JUMPS = 100
+TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "int8": 5e-2}
+"""Largest difference from the expected outputs, as a share of their largest value, before a runtime is called wrong."""
+COUNTED, UNCOUNTED, UNCOUNTED_EMPTY = 2, 1, 16
+"""Runs whose instructions are counted in a sample. Before them go that many times as many that are not, since the first ones
+still allocate and choose; and more of the empty call, which is loaded first: Python adapts the code all runs share."""
 
 
 class Loaded:
@@ -40,11 +48,22 @@ class Loaded:
 
     def __init__(self, session: Any, scenario: str) -> None:
         self.run: Callable[[], None] = session.run
+        self.elapsed_ns: Callable[[], float] | None = getattr(session, "elapsed_ns", None)
+        """The device's own clock for the last run, where it has one (CUDA events)."""
         self.before: Callable[[], None] | None = _preparation(scenario)
         self.fastest_ns = 1
         self.inner = 1
         self.undisturbed = False
         """Whether a burst of it met the machine at its usual speed, which is enough for a level."""
+
+    def count(self, counting: counter.Counter) -> list[int]:
+        """Instructions of some runs, one by one."""
+        found = []
+        for _ in range(COUNTED):
+            counting.start()
+            self.run()
+            found.append(counting.stop())
+        return found
 
     def warm_up(self, policy: Mapping[str, Any]) -> None:
         """Runs until two spans agree; learns how many runs fill a reading."""
@@ -56,21 +75,21 @@ class Loaded:
             spent += sum(readings)
             medians.append(statistics.median(readings))
             self.fastest_ns = max(1, int(min(medians)))
-        if self.before is None:
+        if self.before is None and self.elapsed_ns is None:
             self.inner = max(1, math.ceil(policy["reading_ms"] * 1e6 / self.fastest_ns))
 
     def readings(self, until_ns: float, least: int, most: int = 1 << 30) -> list[float]:
         """Consecutive readings that together take that long, within these numbers: nanoseconds per run."""
         run, before, inner, loop = self.run, self.before, self.inner, range(self.inner)
         taken: list[float] = []
-        spent, jumps, end = 0, 0, perf_counter_ns() + PATIENCE * until_ns
+        spent, jumps, end = 0.0, 0, perf_counter_ns() + PATIENCE * until_ns
         while len(taken) < least or (spent < until_ns and len(taken) < most and perf_counter_ns() < end):
             if before is not None:
                 before()
             start = perf_counter_ns()
             for _ in loop:
                 run()
-            took = perf_counter_ns() - start
+            took = perf_counter_ns() - start if self.elapsed_ns is None else self.elapsed_ns()
             if took <= 0:  # a clock that went back says nothing of the run
                 jumps += 1
                 if jumps > MOST_JUMPS:
@@ -97,8 +116,6 @@ class Loaded:
 def _preparation(scenario: str) -> Callable[[], None] | None:
     """What happens before every run: nothing (back-to-back), an idle gap (paced-20ms), emptied caches (cold)."""
     if scenario == "cold":
-        import numpy as np
-
         buffer = np.zeros(machine.eviction_bytes() // 8)
 
         def evict() -> None:
@@ -116,16 +133,22 @@ class Worker:
 
     def __init__(self) -> None:
         self._runtime: Any = None
+        self._counter = counter.find()
+        """Counts instructions instead of time, where this process is emulated."""
+        self._scratch: Any = None
+        """Folder of what was put here; gone with this process."""
         self._items: dict[str, Loaded] = {}
         self._canaries: list[float] = []
         """The two best canary times of this process."""
 
-    def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request; what the runtime refuses comes back as a reason."""
+    def answer(self, message: Mapping[str, Any], requests: BinaryIO | None = None) -> dict[str, Any]:
+        """The answer to one request, which may attach what follows it in the pipe; a refusal comes back as a reason."""
         handler = {"hello": self._hello, "load": self._load, "sample": self._sample}.get(message.get("ask", ""))
-        if handler is None:
-            return {"status": "refused", "reason": f"unknown request {message.get('ask')!r}"}
         try:
+            if message.get("ask") == "put" and requests is not None:
+                return self._put(message, requests)
+            if handler is None:
+                return {"status": "refused", "reason": f"unknown request {message.get('ask')!r}"}
             return handler(message)
         except MemoryError:
             return {"status": "refused", "reason": "out of memory"}
@@ -133,29 +156,59 @@ class Worker:
             return {"status": "refused", "reason": str(error).splitlines()[0] if str(error) else type(error).__name__}
 
     def _hello(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        name = message["runtime"]
+        name, _, variant = message["runtime"].partition("-")
         module = importlib.import_module(f"hwbench.runtime.{name}")
-        self._runtime = getattr(module, "".join(part.capitalize() for part in name.split("_")))()
-        found = environment.collect(name, self._runtime.version())
+        chosen = getattr(module, "VARIANTS", {"": {}})[variant]
+        self._runtime = getattr(module, "".join(part.capitalize() for part in name.split("_")))(**chosen)
+        found = environment.collect(message["runtime"], self._runtime.version(), self._runtime.executes_on())
         return {"status": "ok", "protocol": PROTOCOL, "environment": dict(found.values)}
 
-    def _load(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _put(self, message: Mapping[str, Any], requests: BinaryIO) -> dict[str, Any]:
+        """Keeps a file that follows in the pipe; all of it is read whatever happens, so that the next request is found."""
+        left, error = int(message["bytes"]), None
         digest = hashlib.sha256()
-        with open(message["path"], "rb") as stream:  # noqa: PTH123
-            for piece in iter(lambda: stream.read(1 << 20), b""):
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
+        path = os.path.join(self._scratch.name, message["sha256"])  # noqa: PTH118
+        with open(path, "wb") as stream:  # noqa: PTH123
+            while left:
+                piece = requests.read(min(left, 1 << 20))
+                if not piece:
+                    raise ValueError("the pipe ended within a file")
+                left -= len(piece)
                 digest.update(piece)
+                try:
+                    if error is None:
+                        stream.write(piece)
+                        stream.flush()
+                except OSError as refused:
+                    error = refused
+        if error is not None:
+            os.unlink(path)  # noqa: PTH108
+            raise ValueError(f"the device cannot store a file of {message['bytes']} bytes: {error.strerror}")
         if digest.hexdigest() != message["sha256"]:
-            raise ValueError(f"model {message['path']} is not the one announced (hash differs)")
+            raise ValueError("a file arrived changed (hash differs)")
+        return {"status": "ok", "path": path}
+
+    def _load(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        path, setting = message["path"], message["setting"]
+        _check_hash(path, message["sha256"])
         memory_before = machine.peak_memory_bytes()
         start = perf_counter_ns()
-        session = self._runtime.load(message["path"], message["setting"], message["high"], message["shapes"])
+        session = self._runtime.load(path, setting, message["high"], message["shapes"])
         created = perf_counter_ns()
         session.run()
         first = perf_counter_ns()
+        self._check_outputs(session, message.get("expected"), setting)
         session.keep_outputs()
-        loaded = Loaded(session, message["setting"]["scenario"])
-        loaded.warm_up(message["policy"])
+        loaded = Loaded(session, setting["scenario"])
+        if self._counter is None:
+            loaded.warm_up(message["policy"])
+        else:
+            for _ in range(UNCOUNTED_EMPTY if message["item"] == EMPTY else UNCOUNTED):
+                loaded.count(self._counter)
         self._items[message["item"]] = loaded
+        self._forget(path)
         if message["item"] == CANARY:  # a first idea of how fast this machine usually is
             for _ in range(FIRST_CANARIES):
                 self._canary(message["policy"])
@@ -168,8 +221,40 @@ class Worker:
             "memory_before_bytes": memory_before,
         }
 
+    def _check_outputs(self, session: Any, expected: Any, setting: Mapping[str, Any]) -> None:
+        """Refuses a runtime whose first result is not what was expected."""
+        if expected is None:
+            return
+        _check_hash(expected["path"], expected["sha256"])
+        with np.load(expected["path"], allow_pickle=False) as stored:
+            wanted = [stored[name] for name in stored.files]
+        self._forget(expected["path"])
+        off, allowed = difference(session.outputs(), wanted), TOLERANCES[setting["dtype"]]
+        if not off <= allowed:
+            raise ValueError(
+                f"wrong result: outputs differ from onnxruntime's by {off:.2g} of their largest value (allowed {allowed:g}); "
+                "not measured"
+            )
+
+    def _forget(self, path: str) -> None:
+        """Frees the device's disk of a file that was put here; a loaded model needs it no more."""
+        if self._scratch is not None and path.startswith(self._scratch.name):
+            os.unlink(path)  # noqa: PTH108
+
+    def _count(self, item: Loaded) -> dict[str, Any]:
+        assert self._counter is not None
+        empty = self._items[EMPTY].count(self._counter) if EMPTY in self._items else None
+        return {
+            "status": "ok",
+            "inner": 1,
+            "instructions": item.count(self._counter),
+            "empty_instructions": None if empty is None else min(empty),
+        }
+
     def _sample(self, message: Mapping[str, Any]) -> dict[str, Any]:
         item, policy = self._items[message["item"]], message["policy"]
+        if self._counter is not None:
+            return self._count(item)
         usual_ns = message.get("usual_ns")  # what earlier processes of the run saw, should this one start on a slow machine
         if usual_ns is not None:
             self._canaries = sorted([*self._canaries, usual_ns, usual_ns])[:2]
@@ -225,6 +310,30 @@ class Worker:
         return statistics.median(self._items[name].readings(until_ns, 1))
 
 
+def _check_hash(path: str, sha256: str) -> None:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:  # noqa: PTH123
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(piece)
+    if digest.hexdigest() != sha256:
+        raise ValueError(f"model {path} is not the one announced (hash differs)")
+
+
+def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    """Largest difference of outputs, as a share of the largest expected value; infinite where they cannot be compared.
+
+    Runtimes may drop or add sides of length one; they may not reorder values.
+    """
+    if len(found) != len(wanted) or any(a.size != b.size for a, b in zip(found, wanted)):  # noqa: B905 - Python 3.9
+        return math.inf
+    off = 0.0
+    for a, b in zip(found, wanted):  # noqa: B905
+        largest = float(np.abs(b.astype(np.float64)).max(initial=0.0)) or 1.0
+        apart = np.abs(a.astype(np.float64).reshape(b.shape) - b.astype(np.float64)).max(initial=0.0)
+        off = max(off, float(apart) / largest if np.isfinite(apart) else math.inf)
+    return off
+
+
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers requests until the pipe closes or the host says stop."""
     worker = Worker()
@@ -233,7 +342,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         message = decode(line)
         if message.get("ask") == "stop":
             break
-        answers.write(encode(worker.answer(message)))
+        answers.write(encode(worker.answer(message, requests)))
         answers.flush()
 
 

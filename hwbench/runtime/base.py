@@ -1,7 +1,7 @@
 """What an inference runtime is: it loads an ONNX model under a setting and runs it, inputs bound beforehand.
 
 Standard library and numpy only at the top; a runtime imports its library when it loads the first model.
-Runs on devices with Python 3.9.
+Runs on devices with Python 3.9. `convert` alone runs on the host, with whatever is installed there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Session(Protocol):
         """After the first run: later ones write to the same buffers, so that they allocate nothing."""
 
     def outputs(self) -> list[np.ndarray]:
-        """The results of the last run."""
+        """The results of the last run, read back to the host's memory, in the order the ONNX model names them."""
 
 
 class Runtime(Protocol):
@@ -32,12 +32,32 @@ class Runtime(Protocol):
     name: str
 
     def version(self) -> str:
-        """The installed library's version, without loading it."""
+        """The installed library's version, without loading it.
+
+        Raises:
+            ValueError: it is not installed; the message says what to install.
+        """
+
+    def executes_on(self) -> str:
+        """What really computes: "cpu", a GPU's name, or "software device: NAME" where an accelerator is only emulated.
+
+        Raises:
+            ValueError: there is no such thing here; the message says what is missing.
+        """
+
+    def convert(self, path: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
+        """On the host: the one file a device loads, made from an ONNX model; the model itself where the runtime reads ONNX.
+
+        Raises:
+            ValueError: the model cannot be converted; the message names the op.
+        """
 
     def load(
         self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
     ) -> Session:
         """A session with seeded random inputs; `high` bounds whole-number inputs, `shapes` fixes free ones, by name.
+
+        Inputs come from `random_inputs`, in the order the ONNX model declares them, so that every runtime sees the same.
 
         Raises:
             ValueError: the model cannot run as asked (unknown shape, dtype, provider); the message says why.

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: all graph optimisations, prebound inputs and outputs, no idle spinning.
+"""ONNX Runtime on the CPU, or on a GPU by its CUDA, TensorRT or WebGPU provider: prebound inputs and outputs, no idle spinning.
 
 `session.force_spinning_stop` ends a session's spinning when its run ends: idle sessions of a profile would
 otherwise steal the other core from the one being measured.
@@ -6,10 +6,16 @@ otherwise steal the other core from the one being measured.
 int8 and fp16 are asserted by what is really executed: a session of its own, gone before the measured one is
 made, runs once under onnxruntime's profiler, which names the element types every kernel read. The file does
 not tell: on x86 CPUs onnxruntime loads an fp16 MatMul and computes it in fp32, sometimes without one cast left.
+
+On a GPU nothing may run on the CPU: onnxruntime would move a model there silently, as a whole or node by node. Inputs are
+copied to the device when they are bound; outputs are bound to the host's memory, so a run ends when they are read back.
+
+    hwbench profile --runtime onnxruntime-cuda --space autoformer-tiny
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import tempfile
@@ -20,12 +26,19 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.environment import NO_CUDA, SOFTWARE
 from hwbench.runtime.base import fixed_shapes, random_inputs
 
 # Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 PROVIDER = "CPUExecutionProvider"
+CUDA, TENSORRT, WEBGPU = "CUDAExecutionProvider", "TensorrtExecutionProvider", "WebGpuExecutionProvider"
+VARIANTS = {"": {}, "cuda": {"provider": CUDA}, "tensorrt": {"provider": TENSORRT}, "webgpu": {"provider": WEBGPU}}
+WHEELS = {PROVIDER: "onnxruntime", CUDA: "onnxruntime-gpu", TENSORRT: "onnxruntime-gpu", WEBGPU: "onnxruntime-webgpu"}
+EXACT = {CUDA: {"use_tf32": "0"}}
+"""Provider -> options under which fp32 is fp32."""
+VULKAN_INSTANCE, VULKAN_CPU, MOST_DEVICES = 1, 4, 16
 NUMPY_TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -51,6 +64,7 @@ class OnnxruntimeSession:
         import onnxruntime as ort
 
         self._session = session
+        self._inputs = inputs  # a binding reads the arrays where they lie, and before onnxruntime 1.31 did not keep them
         self._binding = session.io_binding()
         for name, array in inputs.items():
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
@@ -63,8 +77,7 @@ class OnnxruntimeSession:
 
     def keep_outputs(self) -> None:
         """Binds the buffers of the first run, so that later runs allocate nothing."""
-        values = self._binding.get_outputs()
-        self._binding.clear_binding_outputs()
+        values = self._binding.get_outputs()  # not cleared before they are bound again: onnxruntime 1.19 would free them
         for output, value in zip(self._session.get_outputs(), values):  # noqa: B905 - Python 3.9 has no strict
             self._binding.bind_ortvalue_output(output.name, value)
 
@@ -73,19 +86,64 @@ class OnnxruntimeSession:
         return [value.numpy() for value in self._binding.get_outputs()]
 
 
+class DeviceSession(OnnxruntimeSession):
+    """One whose model lies on a GPU."""
+
+    def run(self) -> None:
+        """One inference; returns when the outputs are in the host's memory."""
+        super().run()
+        self._binding.synchronize_outputs()
+
+    def keep_outputs(self) -> None:
+        """Binds arrays of ours: WebGPU refuses to write to its own of the first run."""
+        self._kept = self.outputs()
+        for output, array in zip(self._session.get_outputs(), self._kept):  # noqa: B905 - Python 3.9 has no strict
+            self._binding.bind_output(output.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+    def __del__(self) -> None:
+        self.__dict__.pop("_binding", None)  # before the session: the inputs lie in its memory, and WebGPU would crash
+
+
 class Onnxruntime:
-    """The CPU execution provider."""
+    """One execution provider."""
 
     name: str
 
+    def __init__(self, provider: str = PROVIDER) -> None:
+        self._provider = provider
+
     def version(self) -> str:
         """The installed wheel's version."""
-        return metadata.version("onnxruntime")
+        for wheel in dict.fromkeys([WHEELS[self._provider], *WHEELS.values()]):
+            try:
+                return metadata.version(wheel)
+            except metadata.PackageNotFoundError:
+                continue
+        raise ValueError(f"onnxruntime is not installed; pip install {WHEELS[self._provider]}")
+
+    def executes_on(self) -> str:
+        """`cpu`, or the GPU's name as its driver tells: onnxruntime does not."""
+        if self._provider == PROVIDER:
+            return "cpu"
+        self._require_provider()
+        return vulkan_device() if self._provider == WEBGPU else cuda_device()
+
+    def convert(self, path: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
+        """The ONNX file itself."""
+        return path
+
+    def _require_provider(self) -> None:
+        import onnxruntime as ort
+
+        if self._provider not in ort.get_available_providers():
+            wheel = WHEELS[self._provider]
+            raise ValueError(f"the installed onnxruntime has no {self._provider}; pip install {wheel} in place of onnxruntime")
 
     def load(
         self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
     ) -> OnnxruntimeSession:
-        """A session on the CPU provider; provider and number format are asserted rather than assumed."""
+        """A session on the provider asked for; provider and number format are asserted rather than assumed."""
+        self._require_provider()
         free: dict[str, int] = {}
         if shapes:  # the names of free sides are the model's: a session without optimisation or packed weights tells them
             light = _options(setting, {})
@@ -93,9 +151,21 @@ class Onnxruntime:
             light.add_session_config_entry("session.disable_prepacking", "1")
             free = fixed_shapes(_declared(_open(path, light)), shapes)[1]
         if setting["dtype"] != "fp32":
-            require_dtype(setting["dtype"], executed_kernels(path, _options(setting, free), high, shapes))
-        session = _open(path, _options(setting, free))
-        return OnnxruntimeSession(session, _inputs(session, high, shapes))
+            if self._provider == TENSORRT:
+                raise ValueError(f"{TENSORRT} does not tell in which number format it computes; use runtime tensorrt")
+            kernels = executed_kernels(path, _options(setting, free), high, shapes, self._provider)
+            require_dtype(setting["dtype"], kernels, "CPU" if self._provider == PROVIDER else "GPU")
+        options, spare = _options(setting, free), _options(setting, free)
+        if self._provider == PROVIDER:
+            session = _open(path, options)
+            return OnnxruntimeSession(session, _inputs(session, high, shapes))
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        try:
+            session = _open(path, options, self._provider)
+        except ValueError:  # raises again where the provider as a whole is the reason
+            require_provider(self._provider, _executed_nodes(path, spare, high, shapes, self._provider))
+            raise
+        return DeviceSession(session, _inputs(session, high, shapes))
 
     def optimise(
         self, path: str, target: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
@@ -104,6 +174,8 @@ class Onnxruntime:
 
         No weight is packed: nothing here is timed.
         """
+        if self._provider != PROVIDER:
+            raise ValueError(f"{self._provider} does not tell what it makes of a model; use onnxruntime")
         light = _unpacked(setting, {})
         light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
         plain = _open(path, light)
@@ -160,15 +232,19 @@ def _options(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
     return options
 
 
-def _open(path: str, options: Any) -> Any:
+def _open(path: str, options: Any, provider: str = PROVIDER) -> Any:
     import onnxruntime as ort
 
+    if provider in (CUDA, TENSORRT):
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # before CUDA is loaded: the TensorRT provider has no option for it
+        getattr(ort, "preload_dlls", int)()  # finds CUDA where it came as wheels; older versions know no such thing
     try:
-        session = ort.InferenceSession(path, options, providers=[PROVIDER])
+        session = ort.InferenceSession(path, options, [provider], [EXACT.get(provider, {})], enable_fallback=0)
     except Exception as error:
         raise ValueError(f"onnxruntime cannot load it: {str(error).splitlines()[0]}") from error
-    if session.get_providers()[0] != PROVIDER:
-        raise ValueError(f"onnxruntime chose {session.get_providers()[0]} instead of {PROVIDER}")
+    chosen = session.get_providers()[0]
+    if chosen != provider:
+        raise ValueError(f"onnxruntime chose {chosen} instead of {provider}, whose libraries or device are missing")
     return session
 
 
@@ -184,22 +260,41 @@ def _inputs(session: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence
     return random_inputs({v.name: (sides[v.name], NUMPY_TYPES[v.type]) for v in session.get_inputs()}, high)
 
 
-def executed_kernels(path: str, options: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Kernels:
+def executed_kernels(
+    path: str, options: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]], provider: str = PROVIDER
+) -> Kernels:
     """What one run really executes; the options are used up."""
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "kernels")
-        session = _open(path, options)
-        session.run(None, _inputs(session, high, shapes))
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     return [
-        (event["args"]["op_name"], {kind for value in event["args"]["input_type_shape"] for kind in value})
-        for event in events
-        if event["cat"] == "Node" and event["name"].endswith("_kernel_time")
+        (node["op_name"], {kind for value in node["input_type_shape"] for kind in value})
+        for node in _executed_nodes(path, options, high, shapes, provider)
     ]
 
 
-def require_dtype(dtype: str, kernels: Kernels) -> None:
+def _executed_nodes(
+    path: str, options: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]], provider: str
+) -> list[dict[str, Any]]:
+    """What onnxruntime's profiler tells of every node of one run."""
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "kernels")
+        session = _open(path, options, provider)
+        inputs = _inputs(session, high, shapes)
+        try:
+            session.run(None, inputs)
+        except Exception as error:
+            raise ValueError(f"onnxruntime cannot run it: {str(error).splitlines()[0]}") from error
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    return [event["args"] for event in events if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
+
+
+def require_provider(provider: str, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses nodes that were executed elsewhere."""
+    left = [node["op_name"] for node in nodes if node["provider"] != provider]
+    if left:
+        raise ValueError(f"{provider} leaves {len(left)} of {len(nodes)} nodes to the CPU{_named(left)}")
+
+
+def require_dtype(dtype: str, kernels: Kernels, where: str = "CPU") -> None:
     """Refuses a model whose kernels do not compute in the number format asked for.
 
     int8: every matrix product reads 8-bit integers, and something beside conversions does.
@@ -219,7 +314,7 @@ def require_dtype(dtype: str, kernels: Kernels) -> None:
         wide = [name for name, types in computing if "float" in types]
         if wide or not any("float16" in types for _, types in computing):
             raise ValueError(
-                f"onnxruntime computes fp16 in fp32 on this CPU ({len(wide)} of {len(computing)} kernels{_named(wide)}); "
+                f"onnxruntime computes fp16 in fp32 on this {where} ({len(wide)} of {len(computing)} kernels{_named(wide)}); "
                 "measure fp32 or int8"
             )
     else:
@@ -228,3 +323,38 @@ def require_dtype(dtype: str, kernels: Kernels) -> None:
 
 def _named(kernels: Sequence[str]) -> str:
     return ": " + ", ".join(sorted(set(kernels))) if kernels else ""
+
+
+def cuda_device(driver: str = "libcuda.so.1") -> str:
+    """The first CUDA device's name."""
+    try:
+        cuda = ctypes.CDLL(driver)
+    except OSError:
+        raise ValueError(f"{NO_CUDA}: the NVIDIA driver is not installed") from None
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    code = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDeviceGetName(name, len(name), device)
+    if code:
+        raise ValueError(f"{NO_CUDA}: the NVIDIA driver answers with error {code}")
+    return name.value.decode()
+
+
+def vulkan_device(loader: str = "libvulkan.so.1") -> str:
+    """What Vulkan, and so WebGPU on Linux, computes on; it is a software device where Vulkan has no other."""
+    try:
+        vulkan = ctypes.CDLL(loader)
+    except OSError:
+        raise ValueError(f"no Vulkan device: {loader} is not installed") from None
+    instance, count = ctypes.c_void_p(), ctypes.c_uint32(MOST_DEVICES)
+    devices, found = (ctypes.c_void_p * MOST_DEVICES)(), []
+    create = (ctypes.c_uint64 * 8)(VULKAN_INSTANCE)  # VkInstanceCreateInfo: everything but its type may be zero
+    code = vulkan.vkCreateInstance(create, None, ctypes.byref(instance))
+    code = code or vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), devices)
+    if code or not count.value:
+        raise ValueError(f"no Vulkan device: no driver offers one (error {code})")
+    for device in devices[: count.value]:
+        properties = ctypes.create_string_buffer(2048)  # four numbers, the kind, 256 characters of name, limits
+        vulkan.vkGetPhysicalDeviceProperties(ctypes.c_void_p(device), properties)
+        found.append((properties.raw[16] == VULKAN_CPU, properties.raw[20:276].split(b"\0")[0].decode()))
+    vulkan.vkDestroyInstance(instance, None)
+    real = [name for software, name in found if not software]
+    return " or ".join(real) if real else f"{SOFTWARE}: {found[0][1]}"

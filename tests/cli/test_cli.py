@@ -64,6 +64,7 @@ def test_every_verb_of_the_command_line_is_a_function_of_the_same_name():
         "list",
         "lut",
         "gpu",
+        "table",
     }
     assert verbs == set(hwbench._VERBS)
     for verb in verbs:
@@ -127,6 +128,16 @@ def test_bad_budgets(fitted_workspace, tmp_path):
     assert document["error"] == "InfeasibleBudget"
     assert document["latency_ms"] > 0.001
     assert document["architecture"]["embed_dim"] in (192, 216, 240)  # which is fastest is the machine's to say
+    assert document["least"] == {"latency_ms": document["latency_ms"]}
+    printed = fails(
+        *search, "--budget-ms", 1e6, "--limit", "params_m=1", "--limit", "macs_m=1", "--json", says="params_m 5.2739"
+    )
+    document = json.loads(printed.splitlines()[-1])
+    assert document["limits"] == {"latency_ms": 1e6, "params_m": 1.0, "macs_m": 1.0}
+    assert set(document["least"]) == set(document["limits"])
+    assert document["message"].endswith(f"the nearest architectures with all their costs: {document['file']}.")
+    assert json.loads(Path(document["file"]).read_text())["nearest"] == document["nearest"]
+    assert set(document["nearest"][0]["costs"]) == {"latency_ms", "upper_ms", "params_m", "macs_m"}
     fails(*search, "--budget-ms", 30, "--objective", "mnasnet-soft", "--gamma", 0.1, says="reward slower networks", code=2)
 
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 import hwbench
 from hwbench import environment
 from hwbench.engine import host
-from hwbench.engine.host import Item, Plan, Progress, Sample, WorkerLost, WorkerProcess, measure
+from hwbench.engine.host import Item, Plan, Progress, Sample, WorkerProcess, measure
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
-from hwbench.engine.policy import Policy
+from hwbench.engine.policy import COUNTING, Policy
 from hwbench.network import OpSpec, Setting
 from hwbench.op.base import single, write_model
+from hwbench.reach.base import WorkerLost, popen
+from hwbench.reach.local import Local
+from hwbench.runtime.onnxruntime import Onnxruntime
 
 PACKAGE = Path(hwbench.__file__).parent
 SETTING = {"dtype": "fp32", "batch": 1, "threads": 1, "scenario": "back-to-back"}
@@ -199,9 +204,12 @@ class Scripted:
     """(request, item) -> what happens instead of an answer."""
     started = -1
 
-    def __init__(self, runtime: str, timeout_s: float) -> None:
+    def __init__(self, runtime: str, timeout_s: float, reach: object) -> None:
         Scripted.started += 1
         self.token = f"w{Scripted.started}"
+
+    def deliver(self, path: str, sha256: str) -> str:
+        return path
 
     def ask(self, message: dict) -> dict:
         what = (message["ask"], message["item"])
@@ -460,6 +468,17 @@ def test_the_usual_speed_is_the_second_best_seen_and_told_to_every_worker():
     assert progress.levels_ns("a", before=9) == [90.0, 100.0, 101.0, 60.0]
 
 
+def test_counts_are_taken_in_one_order_by_every_process(scripted):
+    def order(policy: Policy) -> list[str]:
+        taken = collect(items("abcdefgh"), Plan(policy, "scripted"))
+        return ["".join(s.key for s in taken if s.process == p) for p in range(2)]
+
+    mixed, fixed = (order(replace(COUNTING, shuffle=shuffle)) for shuffle in (True, False))
+    assert fixed[0] == fixed[1]
+    assert mixed[0] != mixed[1]
+    assert {"".join(sorted(one)) for one in (*mixed, *fixed)} == {"abcdefgh"}
+
+
 def test_the_caller_may_have_enough_after_any_process(scripted):
     answers = iter([False, True])
     taken = collect(items("ab"), Plan(FIXED, "scripted", enough=lambda: next(answers)))
@@ -553,7 +572,7 @@ def test_a_failed_item_is_not_tried_again_as_a_link(scripted):
 
 
 def _first_of_all_groups() -> str:
-    return host._order(items("abcdefgh"), f"{ONCE.seed}/0/groups")[0].key
+    return host._order(items("abcdefgh"), ONCE, 0, "groups")[0].key
 
 
 def test_a_link_that_fails_later_costs_neither_its_rows_nor_the_group(scripted):
@@ -594,6 +613,107 @@ def test_a_full_disk_ends_the_run_and_its_worker(scripted):
     assert [what for what, _ in scripted.log] == ["load", "load", "sample", "close"]
 
 
+# Devices that come and go
+
+
+def test_a_lost_connection_costs_nothing_and_is_made_again(scripted, monkeypatch):
+    monkeypatch.setattr(host, "RECONNECTS_S", (0.0, 0.0, 0.0))
+    gone = iter([WorkerLost("disconnected", "the cable"), WorkerLost("disconnected", "the cable")])
+    ask = Scripted.ask
+
+    def cut(self, message: dict) -> dict:
+        if message["ask"] == "sample" and message["item"] == "b" and (lost := next(gone, None)):
+            raise lost
+        return ask(self, message)
+
+    monkeypatch.setattr(Scripted, "ask", cut)
+    taken = collect(items("abc"), Plan(ONCE, "scripted"))
+    assert sorted((s.key, s.process, s.round) for s in taken) == [(key, 0, r) for key in "abc" for r in range(ONCE.rounds)]
+    assert {s.status for s in taken} == {"ok"}
+
+
+def test_a_device_that_stays_away_ends_the_run_and_blames_nobody(scripted, monkeypatch):
+    monkeypatch.setattr(host, "RECONNECTS_S", (0.0, 0.0))
+    scripted.faults["sample", "b"] = WorkerLost("disconnected", "the cable")
+    taken: list[Sample] = []
+    with pytest.raises(WorkerLost, match="the cable"):
+        measure(items("b"), Plan(ONCE, "scripted"), Progress(), lambda sample, _: taken.append(sample))
+    assert (taken, Scripted.started + 1) == ([], len(host.RECONNECTS_S))
+
+
+def test_an_unreachable_device_is_tried_for_a_while(monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr(host.time, "sleep", waits.append)
+    monkeypatch.setattr(host, "WorkerProcess", lambda *_: (_ for _ in ()).throw(WorkerLost("unreachable", "no route")))
+    with pytest.raises(WorkerLost, match="no route"):
+        measure(items("a"), Plan(ONCE, "scripted"), Progress(), lambda *_: None)
+    assert waits == list(host.RECONNECTS_S)
+
+
+class Apart(Local):
+    """This machine as if it saw none of our files."""
+
+    shares_files = False
+
+
+def test_files_travel_through_the_pipe_and_are_gone_once_loaded(tmp_path, fast_policy):
+    path = relu(tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    worker = WorkerProcess("onnxruntime", 60, Apart())
+    try:
+        there = worker.deliver(str(path), digest)
+        assert there != str(path)
+        assert Path(there).read_bytes() == path.read_bytes()
+        answer = worker.ask({**load(path, fast_policy), "path": there})
+        assert answer["status"] == "ok"
+        assert not Path(there).exists()
+        with pytest.raises(ValueError, match=r"a file arrived changed \(hash differs\)"):
+            worker.deliver(str(path), "0" * 64)
+        assert worker.ask({"ask": "sing"})["reason"] == "unknown request 'sing'"  # the pipe is where it was
+    finally:
+        worker.close(kill=True)
+
+
+def test_a_full_disk_there_refuses_the_item_and_goes_on(tmp_path, fast_policy):
+    """The worker may not write more than 100 kB to any file."""
+    large, small = tmp_path / "large", relu(tmp_path)
+    large.write_bytes(bytes(200_000))
+
+    class Full(Apart):
+        def start(self):
+            limited = "import resource, runpy, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+            limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
+            limited += "runpy.run_module('hwbench.engine.worker', run_name='__main__')"
+            return popen([sys.executable, "-c", limited], {"PYTHONPATH": str(PACKAGE.parent)})
+
+    def item(key: str, path: Path) -> Item:
+        return Item(key, SETTING, lambda: (str(path), hashlib.sha256(path.read_bytes()).hexdigest()))
+
+    plan = Plan(replace(fast_policy, min_processes=1, max_processes=1, rounds=1), "onnxruntime", reach=Full())
+    taken = {s.key: s for s in collect([item("large", large), item("small", small)], plan)}
+    assert taken["small"].status == "ok"
+    assert taken["large"].status == "refused"
+    assert taken["large"].reason == "the device cannot store a file of 200000 bytes: File too large"
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, "ok"), (1.01, "refused")])
+def test_a_runtime_whose_result_is_wrong_is_not_measured(tmp_path, fast_policy, factor, status):
+    path = relu(tmp_path)
+    good = Onnxruntime().load(str(path), SETTING, {}, {})
+    good.run()
+    np.savez(tmp_path / "expected.npz", **{"000": factor * good.outputs()[0]})
+    digest = hashlib.sha256((tmp_path / "expected.npz").read_bytes()).hexdigest()
+    worker = WorkerProcess("onnxruntime", 60)
+    try:
+        expected = {"path": str(tmp_path / "expected.npz"), "sha256": digest}
+        answer = worker.ask({**load(path, fast_policy), "expected": expected})
+    finally:
+        worker.close(kill=True)
+    assert answer["status"] == status
+    if status == "refused":
+        assert answer["reason"].startswith("wrong result: outputs differ from onnxruntime's by 0.0099 of their largest value")
+
+
 # Faults, by a runtime made for them in a copy of the package
 
 FAULTY = '''
@@ -624,6 +744,9 @@ class Session:
 class Faulty:
     def version(self):
         return "1"
+
+    def executes_on(self):
+        return "cpu"
 
     def load(self, path, setting, high, shapes):
         with open(path, "rb") as stream:

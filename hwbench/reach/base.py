@@ -1,0 +1,75 @@
+"""What reaching a device means: a fresh worker process there, whose standard input and output are the engine's pipe.
+
+A device file names its reach (`reach = "ssh"`) and says the rest in a section of that name. Nothing listens on a port, and no
+password is handled here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any, Protocol
+
+from hwbench.device import Device
+
+SIGNALS = {signal.SIGKILL: "killed; out of memory?", signal.SIGSEGV: "segmentation fault", signal.SIGILL: "illegal instruction"}
+CRASHED, HUNG, REFUSED = "crashed", "hung", "refused"
+DISCONNECTED, UNREACHABLE = "disconnected", "unreachable"
+"""Of these two no item is to blame: what was taken stays, and the rest is taken once the device answers again."""
+
+
+class WorkerLost(Exception):
+    """The worker crashed, hung, refused, or its device is gone; `status` says which."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Reach(Protocol):
+    """The contract of a reach; constructed with (device, runtime)."""
+
+    name: str
+    shares_files: bool
+    """Whether a worker sees the host's files; if not, models travel through the pipe."""
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """A fresh worker.
+
+        Raises:
+            WorkerLost: the device cannot be reached, or lacks what a worker needs; the reason says what to do.
+        """
+
+    def ending(self, code: int) -> tuple[str, str]:
+        """(status, reason) of a worker that ended with that code."""
+
+    def environment(self) -> dict[str, Any]:
+        """What the worker cannot know of its device, to be stored with what it measures."""
+
+
+def for_device(device: Device, runtime: str) -> Reach:
+    """How that device is reached."""
+    from hwbench import registry
+
+    found: Reach = registry.make("reach", device.reach, device=device, runtime=runtime)
+    return found
+
+
+def popen(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A process with both ends of a pipe, in a session of its own: Ctrl-C in a terminal is the host's to answer."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+        bufsize=0,
+        start_new_session=True,
+    )
+
+
+def crashed(code: int) -> tuple[str, str]:
+    """The words for a process that ended on its own; a negative code is a signal."""
+    if code >= 0:
+        return CRASHED, f"worker ended with code {code}"
+    return CRASHED, f"worker ended by signal {-code} ({SIGNALS.get(signal.Signals(-code), signal.Signals(-code).name)})"

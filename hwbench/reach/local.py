@@ -1,0 +1,37 @@
+"""This machine: the worker is a child process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from hwbench.device import Device
+from hwbench.reach.base import crashed, popen
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Pools of other libraries would idle beside the measurement."""
+
+
+class Local:
+    """A child process."""
+
+    name: str
+    shares_files = True
+
+    def __init__(self, device: Device | None = None, runtime: str = "") -> None:
+        """Neither decides anything here."""
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """A worker in this Python."""
+        environment = {**ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return popen([sys.executable, "-m", "hwbench.engine.worker"], environment)
+
+    def ending(self, code: int) -> tuple[str, str]:
+        """A child process only crashes."""
+        return crashed(code)
+
+    def environment(self) -> dict[str, Any]:
+        """It knows its machine."""
+        return {}
