@@ -69,12 +69,19 @@ def calibrate(predicted: np.ndarray, measured: np.ndarray, coverage: float = COV
     n = len(measured)
     if n < least_pairs(coverage):
         raise UsageError(f"A {coverage:.0%} interval needs at least {least_pairs(coverage)} held-out measurements, got {n}.")
-    if not (predicted > 0).all() or not (measured > 0).all():
-        raise UsageError("Intervals need positive predictions and measurements; zero or less was found.")
-    residuals = np.sort(np.log(measured / predicted) / np.maximum(scale, LEAST_SCALE))
+    residuals = np.sort(_residuals(predicted, measured) / np.maximum(scale, LEAST_SCALE))
     # Each side may miss (1 - coverage) / 2: the k-th smallest of n + 1 exchangeable values.
     k = int(np.floor((n + 1) * (1 - coverage) / 2 + _ROUNDING))
     return Band(float(residuals[k - 1]), float(residuals[n - k]), coverage, n)
+
+
+def _residuals(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    if not (predicted > 0).all() or not (measured > 0).all():
+        raise UsageError(
+            f"Intervals need latencies above 0; found predictions from {predicted.min():.4g} and measurements from "
+            f"{measured.min():.4g} ms. Measure more networks."
+        )
+    return np.asarray(np.log(measured / predicted))
 
 
 def covered(low: np.ndarray, high: np.ndarray, measured: np.ndarray) -> float:
@@ -110,7 +117,7 @@ def interval(predicted: np.ndarray, measured: np.ndarray, scale: np.ndarray | fl
         band = calibrate(predicted, measured, scale=scale)
         how = f"split-conformal, {n} networks not fitted on"
     else:
-        residuals = np.log(measured / predicted) / scale
+        residuals = _residuals(predicted, measured) / scale
         band = Band(float(residuals.min()), float(residuals.max()), (n - 1) / (n + 1), n)
         how = f"widest residual of {n} networks not fitted on: covers {band.coverage:.0%}; 90 % needs {needed}"
     return replace(band, below=min(band.below, 0.0), above=max(band.above, 0.0)), how

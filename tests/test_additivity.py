@@ -54,6 +54,17 @@ def test_where_rows_say_nothing_networks_are_regressed(networks):
     assert found["errors"]["regression"] < 0.02
 
 
+@pytest.mark.parametrize("shape", [lambda sums: 2 * sums.max() - sums, lambda sums: 20 * (sums - 0.95 * sums.min())])
+def test_noise_that_would_foretell_negative_latencies_leaves_the_scale_alone(networks, shape):
+    """Larger networks measured as faster, or as faster than they shrink: no few measurements mean that."""
+    rows_ms, loads, sums, _, _ = networks
+    predictor = registry.make("predictor", "lut_sum")
+    predictor.fit(rows_ms, loads[:4], shape(sums[:4]))
+    assert predictor.constant_ms == 0
+    assert predictor.state()[0]["coefficients"].keys() == {"rows_ms"}
+    assert all(sum_ops(predictor, load) > 0 for load in loads)
+
+
 def test_too_few_networks_are_said(networks):
     rows_ms, loads, sums, _, noise = networks
     assert "untested" in additivity.choose(rows_ms, loads[:4], sums[:4])["why"]

@@ -117,8 +117,10 @@ def test_a_coverage_that_is_no_share_is_refused(coverage):
 def test_a_latency_that_is_not_positive_is_refused(bad, side):
     pairs = {"predicted": np.ones(30), "measured": np.ones(30)}
     pairs[side][7] = bad
-    with pytest.raises(UsageError, match="positive"):
+    with pytest.raises(UsageError, match="latencies above 0"):
         calibrate(**pairs)
+    with pytest.raises(UsageError, match="latencies above 0"):
+        interval(**{name: values[:8] for name, values in pairs.items()})  # too few for a promise
 
 
 def test_falling_short_is_what_chance_would_rarely_give():

@@ -3,6 +3,9 @@
 A block timed alone finds its weights in the cache and pays one call; in a network neither holds. The scale
 carries the first, the constant the second. A further term is taken only if it lowers the leave-one-out error
 on the calibration networks by at least a tenth. Fitted to relative errors.
+
+Rows make networks slower, and a constant is small beside them. A fit that says otherwise (few networks, much noise) would
+foretell negative latencies: then there is no constant and no further term, only the scale.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from hwbench.predictor.base import TableSum, require_networks, terms_of, weighte
 CANDIDATES = ("weights_mb", "activations_mb", "nodes")
 """Terms beyond the rows: parameters touched, tensors passed between ops, number of ops."""
 MUST_GAIN = 0.9
+MOST_TAKEN = 0.5
+"""Share of the smallest network that a negative constant may take away."""
 
 
 def leave_one_out(matrix: np.ndarray, measured: np.ndarray) -> float:
@@ -53,5 +58,8 @@ class LutSum(TableSum):
             chosen.append(term)
             best = errors[term]
         solution = weighted_fit(matrix(chosen), measured_ms)
+        ops_ms = matrix(chosen)[:, 1:] @ solution[1:]
+        if solution[1] <= 0 or solution[0] < -MOST_TAKEN * ops_ms.min():
+            chosen, solution = ["rows_ms"], np.append(0.0, weighted_fit(columns["rows_ms"][:, None], measured_ms))
         self.constant_ms = float(solution[0])
         self._coefficients = {term: float(c) for term, c in zip(chosen, solution[1:], strict=True)}
