@@ -98,7 +98,8 @@ class Fitted:
         values = self.predictors["min"].op_ms(specs)
         missing = sorted({s.key for s, v in zip(specs, values, strict=True) if np.isnan(v)})
         if missing:
-            raise luts.missing_ops(missing, self.setting, str(self.folder), space, fitted=True)
+            device, runtime = self.card["device"], self.card["runtime"]
+            raise luts.missing_ops(missing, self.setting, self.folder, device, runtime, space, fitted=True)
 
     def predict(self, workload: Workload, statistic: str, space: str | None = None) -> Prediction:
         """Latency, interval (that of its space, where it is named and has one), and what each op adds."""
@@ -164,7 +165,7 @@ def fit(
     needed = {s for a in (*training, *heldout) for network in spaces.networks(a.space, a.population) for s in network.specs}
     missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
     if missing:
-        raise luts.missing_ops(missing, setting, str(table.path), " --space ".join(names))
+        raise luts.missing_ops(missing, setting, table.path, device_name, runtime, " --space ".join(names))
     if stored:
         measured = stored_networks([*training, *heldout], place, device_name, runtime, setting)
     else:
@@ -453,9 +454,10 @@ def load(
     name = devices.resolve(device, place.root)
     found = place.find("predictors", name, f"{runtime}-{setting.key}", "card.json")
     if found is None:
+        options = luts.asked(name, runtime)
         raise UsageError(
             f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. "
-            "Run: hwbench profile --space SPACE, then hwbench fit --space SPACE"
+            f"Run: hwbench profile {options}, then hwbench fit {options}"
         )
     card = read_card(found.parent)
     if card["kind"] != KIND:

@@ -20,6 +20,8 @@ from hwbench.network import OpSpec
 MAX_CLOUD = 3000
 """Trials drawn at most; more are thinned evenly in order of evaluation."""
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#333333", "#8a8a8a"
+SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", INK)
+"""Where several things of one kind stand side by side."""
 ROLES = {"random": ("o", GREY), "finalist": ("D", GREEN), "winner": ("*", ORANGE)}
 """Role -> marker and colour, everywhere the same."""
 _STYLE: dict[str, Any] = {
@@ -322,4 +324,41 @@ def curves(marks: Sequence[int], shares: Mapping[str, Sequence[float | None]], o
     axes.minorticks_off()
     axes.grid(True)
     figure.legend(loc="outside right upper", title="best at the end first")
+    return figure
+
+
+@_drawn
+def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) -> Any:
+    """Latencies as multiples of one runtime's: a dot for every row, a bar at the geometric mean; left is faster.
+
+    Args:
+        groups: Kind of op -> runtime -> multiples.
+        base: The runtime all others are multiples of; it is the line at 1.
+    """
+    runtimes = [name for name in next(iter(groups.values())) if name != base]
+    figure = _figure(8.5, 1.2 + 0.34 * len(groups))
+    axes = figure.subplots()
+    step = 0.7 / len(runtimes)
+    for i, runtime in enumerate(runtimes):
+        colour, offset, labelled = SERIES[i % len(SERIES)], (i + 0.5) * step - 0.35, False
+        for y, kind in enumerate(groups):
+            xs = groups[kind][runtime]
+            if not xs:
+                continue
+            label = None if labelled else runtime
+            axes.plot(xs, np.full(len(xs), y + offset), "o", color=colour, markersize=3.2, alpha=0.55, linewidth=0, label=label)
+            axes.plot(
+                [np.exp(np.mean(np.log(xs)))] * 2, [y + offset - step / 2, y + offset + step / 2], color=colour, linewidth=2
+            )
+            labelled = True
+    axes.axvline(1.0, color=INK, linewidth=1)
+    for y in range(len(groups) - 1):
+        axes.axhline(y + 0.5, color="#e8e8e8", linewidth=0.8)
+    axes.set(xscale="log", xlabel=f"latency as a multiple of {base}'s (left: faster)", ylim=(len(groups) - 0.5, -0.5))
+    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if axes.get_xlim()[0] <= t <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.grid(True, axis="x")
+    figure.legend(loc="outside right upper")
     return figure

@@ -137,10 +137,11 @@ def instructions_m(
     """
     asked, _, other = name.removeprefix(INSTRUCTIONS).partition("/")
     device = devices.resolve(asked, workspace)
-    table = luts.Lut.read(luts.find_lut(Workspace.at(workspace), device, other or runtime))
+    used = other or runtime
+    table = luts.Lut.read(luts.find_lut(Workspace.at(workspace), device, used))
     missing = table.missing(specs, setting, luts.INSTRUCTIONS)
     if missing:
-        raise luts.missing_ops(missing, setting, str(table.path), space, device=device, metric=luts.INSTRUCTIONS)
+        raise luts.missing_ops(missing, setting, table.path, device, used, space, metric=luts.INSTRUCTIONS)
     return table.instructions(specs, setting) / 1e6
 
 

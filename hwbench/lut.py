@@ -7,13 +7,14 @@ luts/<device>/<runtime>.networks.parquet    whole networks, measured to calibrat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hwbench import device as devices
 from hwbench import registry, schema, stats, verdict
 from hwbench.engine.host import Sample
 from hwbench.environment import SOFTWARE, UNSAID, Environment
@@ -27,6 +28,7 @@ from hwbench.workspace import Workspace
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
 """A budget's statistic -> the column that holds it."""
 INSTRUCTIONS = "instructions"
+DEFAULT_RUNTIME = "onnxruntime"
 METRICS = ("latency_min_ms", INSTRUCTIONS)
 """What a usable row has one of."""
 
@@ -66,7 +68,7 @@ class Lut:
     def _column(self, specs: Sequence[OpSpec], setting: Setting, column: str) -> np.ndarray:
         missing = self.missing(specs, setting, column)
         if missing:
-            raise missing_ops(missing, setting, str(self.path))
+            raise missing_ops(missing, setting, self.path, self.path.parent.name, self.path.stem)
         return np.array([self.rows[spec.key, setting.key][column] for spec in specs], float)
 
     def missing(self, specs: Iterable[OpSpec], setting: Setting, column: str = METRICS[0]) -> list[str]:
@@ -113,17 +115,17 @@ class Lut:
 def missing_ops(
     missing: Sequence[str],
     setting: Setting,
-    source: str,
+    source: Path,
+    device: str,
+    runtime: str,
     space: str | None = None,
     *,
     fitted: bool = False,
-    device: str | None = None,
     metric: str = "latency",
 ) -> MissingOps:
     """The error for ops no table (or no predictor fitted on one) covers, with the commands that would change that."""
     shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more (--json lists all)" if len(missing) > 4 else "")
-    where = f"--device {device} " if device else ""
-    options = f"{where}--space {space or 'SPACE'} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+    options = f"{asked(device, runtime, space)} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
     then = f", then: hwbench fit {options}" if fitted else ""
     return MissingOps(
         f"{len(missing)} ops have no {metric} at {setting.key} in {source}: {shown}. Run: hwbench profile {options}{then}",
@@ -131,9 +133,16 @@ def missing_ops(
     )
 
 
-def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_name: str) -> None:
-    """Raises if results of the two environments must not stand side by side."""
-    differences = mine.differences(other)
+def asked(device: str, runtime: str, space: str | None = None) -> str:
+    """What to tell `hwbench profile` or `fit` to get a table or predictor; what goes without saying is left out."""
+    where = "" if device == devices.local_name() else f"--device {device} "
+    how = "" if runtime == DEFAULT_RUNTIME else f"--runtime {runtime} "
+    return f"{where}{how}--space {space or 'SPACE'}"
+
+
+def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_name: str, but: Container[str] = ()) -> None:
+    """Raises if results of the two environments must not stand side by side; what they differ in `but` may differ."""
+    differences = [each for each in mine.differences(other) if each[0] not in but]
     if differences:
         key, a, b = differences[0]
         raise EnvironmentMismatch(
@@ -187,8 +196,7 @@ def find_lut(workspace: Workspace, device: str, runtime: str) -> Path:
     found = workspace.find("luts", device, f"{runtime}.parquet")
     if found is None:
         raise UsageError(
-            f"There is no table of {runtime} on {device} in {workspace.root}. "
-            f"Run: hwbench profile --space SPACE --runtime {runtime}"
+            f"There is no table of {runtime} on {device} in {workspace.root}. Run: hwbench profile {asked(device, runtime)}"
         )
     return found
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import figures, registry
+from hwbench import figures, markdown, registry
 from hwbench.errors import UsageError
 from hwbench.table.base import Rows, Table, folder_of
 from hwbench.workspace import atomic_write, write_json
@@ -181,7 +181,7 @@ def _markdown(document: dict[str, Any]) -> str:
         "device a winner either keeps that budget, and then it may lack accuracy, or breaks it. It hurts where it lacks more "
         f"than {limits['points']:g} points or takes more than {limits['latency']:.0%} above the budget. Every pair with its "
         "accuracies and latencies is in specialise.csv.",
-        _table(
+        markdown.table(
             ["budget at percentile", "pairs that hurt %", f"lack over {limits['points']:g} points %",
              f"over {limits['latency']:.0%} too slow %", "break the budget %", "different winners", "most points lost",
              "most above the budget %"],
@@ -199,7 +199,7 @@ def _markdown(document: dict[str, Any]) -> str:
             f"## Budget at percentile {found['budget_percentile']:g}",
             f"![winners across devices]({picture_name(found)})",
             "Winners, and the share of the other devices' winners that hurt there.",
-            _table(
+            markdown.table(
                 ["device", "budget ms", "winner's ms", "its accuracy", "its genes", "others hurt here %"],
                 [
                     [name, f"{w['budget_ms']:.4g}", f"{w['latency_ms']:.4g}", f"{w['accuracy']:.2f}",
@@ -208,7 +208,7 @@ def _markdown(document: dict[str, Any]) -> str:
                 ],
             ),
             "Rows: whose winner. Columns: where it is used. Points lost within the budget (-), or latency above it (+).",
-            _table(
+            markdown.table(
                 ["winner of", *devices],
                 [
                     [name, *(cell(p, e) for p, e in zip(lost, excess, strict=True))]
@@ -217,11 +217,6 @@ def _markdown(document: dict[str, Any]) -> str:
             ),
         ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _everywhere(rows: Rows, devices: Sequence[str], table: str) -> np.ndarray:

@@ -327,7 +327,7 @@ def test_missing_ops_are_all_listed_with_the_command(tmp_path):
     assert "6 ops have no latency at fp32-b1-t1-back-to-back" in text
     assert all(spec.key in text for spec in wide[:4])
     assert "and 2 more" in text
-    assert "Run: hwbench profile --space SPACE --batch 1 --threads 1 --dtype fp32" in text
+    assert text.endswith("--space SPACE --batch 1 --threads 1 --dtype fp32")
     with pytest.raises(MissingOps, match="--batch 8 --threads 2"):
         found.latency_ms([GELU], Setting(batch=8, threads=2), "min")
 
@@ -341,8 +341,11 @@ def test_coverage_counts_every_occurrence(tmp_path):
 
 def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path):
     with pytest.raises(UsageError) as error:
-        luts.find_lut(Workspace.at(tmp_path), "pi4", "onnxruntime")
-    assert f"There is no table of onnxruntime on pi4 in {tmp_path}. Run: hwbench profile" in one_line(error)
+        luts.find_lut(Workspace.at(tmp_path), "pi4", "ncnn")
+    asked = "--device pi4 --runtime ncnn --space SPACE"
+    assert one_line(error) == f"There is no table of ncnn on pi4 in {tmp_path}. Run: hwbench profile {asked}"
+    with pytest.raises(UsageError, match=r"Run: hwbench profile --runtime ncnn --space SPACE$"):
+        luts.find_lut(Workspace.at(tmp_path), device.local_name(), "ncnn")
 
 
 # Mixing

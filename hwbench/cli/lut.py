@@ -1,4 +1,4 @@
-"""hwbench lut diff | history | show."""
+"""hwbench lut compare | diff | history | show | recover."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
-app = typer.Typer(help="Lookup tables: what changed between two, older editions, rows.", no_args_is_help=True)
+app = typer.Typer(
+    help="Lookup tables: runtimes side by side, what changed between two, older editions, rows.", no_args_is_help=True
+)
 
 Table = Annotated[str, typer.Argument(help="FILE.parquet, or FILE.parquet@N for edition N of `lut history`.")]
 
@@ -60,6 +62,41 @@ def diff(
             typer.echo(f"  only in {name}: {key} {at}")
         if len(alone) > len(shown):
             typer.echo(f"  only in {name}: {len(alone) - len(shown)} more (--all lists them)")
+
+
+@app.command()
+def compare(
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option("--runtime", help="Repeat for several; others are multiples of the first. [default: all]"),
+    ] = None,
+    device: options.Device = "local",
+    threads: options.Threads = 1,
+    batch: options.Batch = 1,
+    dtype: options.Dtype = "fp32",
+    out: Annotated[Path, typer.Option("--out", help="Folder for compare.md, .csv, .json and .svg.")] = Path("compared"),
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Tell which runtime is fastest where, on one device."""
+    from hwbench import lineup
+
+    done = lineup.compare(device, runtime or (), options.setting(dtype, batch, threads), workspace, out)
+    if json:
+        console.emit_json(done)
+        return
+    runtimes = done["runtimes"]
+    rows = [
+        {"kind": kind["kind"], "rows": kind["rows"], **{each: lineup.cell(kind, each) for each in runtimes}}
+        for kind in done["kinds"]
+    ]
+    console.table(f"{done['device']}, {done['setting']}: multiples of {done['base']} (rows led, of these clearly)", rows)
+    for name, told in runtimes.items():
+        if told["refused"]:
+            typer.echo(f"{name} refused {len(told['refused'])} rows.")
+    for name, why in done["left_out"].items():
+        typer.echo(f"left out: {name}: {why}")
+    typer.echo(f"report: {out / 'compare.md'}; every row: {out / 'compare.csv'}")
 
 
 @app.command()

@@ -35,7 +35,7 @@ def run(
         typer.Option(
             "--limit",
             help="NAME=VALUE, the most a cost may be; repeat for several. "
-            "NAME: params_m, macs_m, flops_m, memory_mb (weights) or latency_ms@DEVICE.",
+            "NAME: params_m, macs_m, flops_m, memory_mb (weights), latency_ms@DEVICE or instructions_m@DEVICE.",
         ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes that score, where the proxy is expensive.")] = 1,
