@@ -4,8 +4,8 @@
 
 counts     AutoFormer-tiny's and NAS-Bench-201's blocks on the emulated Cortex-A72, in two workspaces: how far the two lie
            apart, and how far the sum of rows lies from ten whole networks of each space
-runtimes   blocks of five spaces on this CPU under each runtime, and networks to calibrate on: which is fastest where, and
-           the error of the calibrated sum on networks it was not fitted on
+runtimes   blocks of five spaces on this CPU under each runtime, and networks to calibrate on: which is fastest where
+           (`hwbench lut compare`), and the error of the calibrated sum on networks it was not fitted on
 tensorrt   the engine of every block, and of three whole networks: built, not run
 vulkan     the blocks ncnn runs on software Vulkan
 winners    one search per cost source, and every winner under every cost
@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import hwbench
-from hwbench import __version__, estimator, registry
+from hwbench import __version__, estimator, lineup, markdown, registry
 from hwbench import device as devices
 from hwbench.architecture import sample
 from hwbench.cli._console import progress
@@ -103,28 +103,28 @@ def stage_runtimes(workspace: Path) -> dict[str, Any]:
     for runtime in RUNTIMES:
         with progress(f"{runtime}: blocks") as tick:
             done = profile_specs(specs, runtime=runtime, workspace=workspace, tick=tick)
-        table = Lut.read(done.path)
-        rows = {spec.key: table.rows[spec.key, Setting().key] for spec in specs}
-        started = time.monotonic()
-        try:
-            with progress(f"{runtime}: networks") as tick:
-                fitted = hwbench.fit(
-                    FIT_SPACES, runtime=runtime, workspace=workspace, networks=FIT_NETWORKS, holdout=FIT_NETWORKS, tick=tick
-                )
-            fit = {name: fitted.card[name] for name in ("predictor", "errors", "coverage", "noise_ceiling")}
-        except HwbenchError as error:
-            fit = {"refused": str(error)}
-        found[runtime] = {
-            "version": table.environment.values["runtime_version"],
-            "latency_min_ms": {key: row["latency_min_ms"] for key, row in rows.items()},
-            "min_spread": {key: row["min_spread"] for key, row in rows.items()},
-            "failed": dict(done.failed),
-            "doubtful": len(done.doubtful),
-            "rows_seconds": done.seconds,
-            "fit": fit,
-            "fit_seconds": time.monotonic() - started,
-        }
-    return found
+        found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **_fitted(runtime, workspace)}
+    return {"fits": found, "compared": lineup.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")}
+
+
+def _fitted(runtime: str, workspace: Path) -> dict[str, Any]:
+    """What calibrating on whole networks gives: the calibrated sum whatever the additivity test says, then its choice."""
+    started = time.monotonic()
+    asked: dict[str, Any] = {"runtime": runtime, "workspace": workspace, "networks": FIT_NETWORKS, "holdout": FIT_NETWORKS}
+    try:
+        with progress(f"{runtime}: networks") as tick:
+            summed = hwbench.fit(FIT_SPACES, predictor="lut_sum", tick=tick, **asked).card["statistics"]["min"]
+        chosen = hwbench.fit(FIT_SPACES, stored=True, **asked).card
+    except HwbenchError as error:
+        return {"refused": str(error)}
+    parts = ("holdout", "holdout_by_space", "noise_ceiling", "state", "band")
+    return {
+        "fit_seconds": time.monotonic() - started,
+        "calibrated_sum": {part: summed[part] for part in parts},
+        "chosen": chosen["predictor"],
+        "why": chosen["additivity"]["why"],
+        "chosen_errors": chosen["statistics"]["min"]["holdout"],
+    }
 
 
 def stage_tensorrt(workspace: Path) -> dict[str, Any]:
@@ -228,12 +228,6 @@ STAGES = {
 # The report
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    line = "| " + " | ".join(heads) + " |"
-    under = "|" + "---|" * 1 + "---:|" * (len(heads) - 1)
-    return [line, under, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
-
-
 def say_counts(found: Mapping[str, Any]) -> list[str]:
     lines = [
         "## Instructions on an emulated Cortex-A72", "",
@@ -249,47 +243,31 @@ def say_counts(found: Mapping[str, Any]) -> list[str]:
             f"{max(errors, key=abs):+.3%}",
         ])  # fmt: skip
     return [*lines, "Sum of rows against whole networks, counted:", "",
-            *table(["space", "networks", "million instructions", "mean error", "worst"], rows)]  # fmt: skip
+            markdown.table(["space", "networks", "million instructions", "mean error", "worst"], rows), ""]  # fmt: skip
 
 
 def say_runtimes(found: Mapping[str, Any]) -> list[str]:
-    lines = [
-        "## Runtimes on this CPU",
-        "",
-        "Smallest level (`latency_min_ms`), 1 thread, fp32, one runtime after the other.",
-        "",
-    ]
+    lines = ["## Runtimes on this CPU", "",
+             "Smallest level (`latency_min_ms`), 1 thread, fp32, one runtime after the other. Which is fastest where: "
+             "[compare.md](compare.md).", "",
+             f"Calibrated sum of rows, fitted on {FIT_NETWORKS} networks of each space, judged on {FIT_NETWORKS} others; the "
+             "last columns are what the additivity test chose.", ""]  # fmt: skip
     rows = []
-    for runtime, told in found.items():
-        fit = told["fit"]
-        error = f"{fit['errors']['test']['mean_abs_error']:.2%}" if "errors" in fit else "-"
-        worst = f"{fit['errors']['test']['max_abs_error']:.2%}" if "errors" in fit else "-"
+    for runtime, told in found["fits"].items():
+        name = f"{runtime} {found['compared']['runtimes'][runtime]['version']}"
+        if "refused" in told:
+            rows.append([name, *["-"] * (len(FIT_SPACES) + 4), told["refused"]])
+            continue
+        summed = told["calibrated_sum"]
+        ceiling = summed["noise_ceiling"]
         rows.append([
-            f"{runtime} {told['version']}", len(told["latency_min_ms"]) - len(told["failed"]), len(told["failed"]),
-            f"{np.median([s for s in told['min_spread'].values() if s is not None]):.2%}", fit.get("predictor", "refused"),
-            error, worst,
+            name, *(f"{summed['holdout_by_space'][s]['mean_abs_error']:.2%}" for s in FIT_SPACES),
+            f"{summed['holdout']['max_abs_error']:.2%}", f"{summed['holdout']['kendall_tau']:.3f}",
+            "-" if ceiling is None else f"{ceiling:.2%}", f"{told['chosen_errors']['mean_abs_error']:.2%}", told["chosen"],
         ])  # fmt: skip
-    lines += table(
-        ["runtime", "blocks measured", "refused", "median spread", "predictor", "mean error, unseen networks", "worst"], rows
-    )
-    lines += [
-        "Blocks each is fastest for, and its latency as a multiple of onnxruntime's (geometric mean), by kind of block:",
-        "",
-    ]
-    kinds: dict[str, dict[str, list[float]]] = {}
-    firsts: dict[str, dict[str, int]] = {}
-    base = found["onnxruntime"]["latency_min_ms"]
-    for key in base:
-        kind = key.partition("(")[0].partition(":")[0]
-        here = {r: told["latency_min_ms"][key] for r, told in found.items() if told["latency_min_ms"][key] is not None}
-        firsts.setdefault(kind, dict.fromkeys(found, 0))[min(here, key=lambda r: here[r])] += 1
-        for runtime, ms in here.items():
-            kinds.setdefault(kind, {}).setdefault(runtime, []).append(ms / base[key])
-    rows = []
-    for kind, ratios in sorted(kinds.items()):
-        cells = [f"{np.exp(np.mean(np.log(ratios[r]))):.2f} ({firsts[kind][r]})" if r in ratios else "-" for r in found]
-        rows.append([kind, len(ratios["onnxruntime"]), *cells])
-    return [*lines, *table(["block", "rows", *found], rows)]
+    heads = ["runtime", *(f"mean error, {s}" for s in FIT_SPACES), "worst", "Kendall tau", "of it noise", "chosen: mean error",
+             "chosen"]  # fmt: skip
+    return [*lines, markdown.table(heads, rows), ""]
 
 
 def say_tensorrt(found: Mapping[str, Any]) -> list[str]:
@@ -324,7 +302,7 @@ def say_winners(found: Mapping[str, Any]) -> list[str]:
             for i, source in enumerate(sources)
         ]
         lines += [f"### {name}: {told['different']} different winners of {len(sources)}", ""]
-        lines += table(["winner for", "million parameters", *sources], rows)
+        lines += [markdown.table(["winner for", "million parameters", *sources], rows), ""]
     return lines
 
 
@@ -346,9 +324,7 @@ def main() -> None:
             continue
         if not arguments.stage and name in found:
             continue
-        found[name] = {
-            **stage(arguments.workspace),
-        }
+        found[name] = stage(arguments.workspace)
         found["about"] = {"hwbench": __version__, "device": devices.local_name(), "date": datetime.now(UTC).date().isoformat()}
         write_json(path, found)
     about = found["about"]
@@ -358,6 +334,8 @@ def main() -> None:
         if name in found:
             lines += say(found[name])
     atomic_write(arguments.out / "targets.md", "\n".join(lines))
+    for file in (arguments.workspace / "compared").glob("compare.*"):
+        atomic_write(arguments.out / file.name, file.read_bytes())
     print(arguments.out / "targets.md")
 
 
