@@ -3,9 +3,10 @@
 int8: static quantisation, QDQ format, uint8 activations, int8 weights per channel (U8S8, as onnxruntime documents for
 x86), every op type that has an integer kernel. Weights keep to 7 bits: where there is no VNNI, onnxruntime adds pairs of
 products in 16 bits, and 8 bits of both overflow (seen on a Zen 3: small blocks off by 13 to 18 % of their largest value, below
-5 % with 7 bits; times within 2 %). One file for all CPUs, so that their results compare. Shortest times in ms of ViT blocks (197 tokens, width 192,
-3 heads) and BERT blocks (128 tokens, width 768, 12 heads), one interleaved run, onnxruntime 1.31, 1 thread of a
-shared Xeon with AMX, 2026-11-16:
+5 % with 7 bits; times within 2 %). One file for all CPUs, so that their results compare.
+
+Shortest times in ms of ViT blocks (197 tokens, width 192, 3 heads) and BERT blocks (128 tokens, width 768, 12 heads), weights
+of 8 bits, one interleaved run, onnxruntime 1.31, 1 thread of a shared Xeon with AMX, 2026-11-16:
 
                                       ViT attention  ViT FFN  BERT attention  BERT FFN
     fp32                                       0.68     0.80            5.66      9.73
