@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 QUICKSTART := .quickstart
 
-.PHONY: quickstart test check bench study accuracy search trust clean
+.PHONY: quickstart test check bench study accuracy search targets trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
@@ -36,6 +36,10 @@ accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four s
 search: $(VENV)/dev.done  ## every strategy and the peers on NAS-Bench-201, tables from HWBENCH_TABLES (about an hour)
 	$(BIN)/python -m benchmarks.search --workers 2
 
+targets: $(VENV)/dev.done  ## runtimes of this CPU side by side, an emulated ARM core, TensorRT's builder, software Vulkan (about 80 minutes)
+	$(BIN)/hwbench device setup emulated-cortex-a72
+	$(BIN)/python -m benchmarks.targets
+
 trust: $(VENV)/dev.done  ## how far measurements can be trusted here: repeats, load, comparisons, peers (about 35 minutes)
 	$(PIP) pyperf
 	$(BIN)/python -m benchmarks.trust
@@ -53,4 +57,4 @@ $(VENV)/dev.done: $(VENV)/core.done
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .study .accuracy .trust .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(QUICKSTART) .study .accuracy .targets .trust .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
