@@ -169,6 +169,7 @@ def cost_sources(workspace: Path) -> dict[str, tuple[str, str]]:
         "Cortex-A72 instructions": ("onnxruntime", f"instructions_m@{EMULATED}"),
         "x86 latency, openvino": ("openvino", "latency_ms"),
         "x86 latency, ncnn": ("ncnn", "latency_ms"),
+        "x86 latency, litert": ("litert", "latency_ms"),
     }
 
 

@@ -4,8 +4,8 @@
     FILE.parquet@N    what was measured in edition N of `hwbench lut history FILE.parquet`, folded from the journal beside it
 
 How noise is judged. A row's change is B / A - 1 of `latency_min_ms`. Its noise is the largest of
-    both doubts     min_spread of A and of B (how far the three lowest per-process minima lie apart) and the disagreement of
-                    the two empty calls that were subtracted, added as squares; relative to what the subtraction left
+    both doubts     min_spread of A and of B (how far the three lowest per-process minima lie apart) and, under one runtime, the
+                    disagreement of the two empty calls that were subtracted, added as squares; relative to what that left
     the floor       2 % of the whole call: what 95 % of the rows of repeated tables on one machine stay within (`make trust`)
     5 %             where a verdict is shifted or throttled, a spread is unknown, or only one table was stored by a hwbench
                     whose minima were those of single readings (then these are compared)
@@ -275,7 +275,8 @@ def diff(a: Lut, b: Lut, setting: str | None = None) -> Diff:
     measured = [key for key in common if _has_latency(mine[key]) and _has_latency(other[key])]
     logs = {key: _log_ratio(mine[key], other[key]) for key in measured}
     shift = math.exp(median(logs.values())) if logs else math.nan
-    changes = [_change(key, mine[key], other[key], shift) for key in measured]
+    alike = a.environment.values.get("runtime") == b.environment.values.get("runtime")  # else a call costs what it costs
+    changes = [_change(key, mine[key], other[key], shift, alike) for key in measured]
     order = {"slower": 0, "faster": 0, "unclear": 1, "same": 2}
     # By the logarithm: twice as fast is as much as twice as slow.
     changes.sort(key=lambda c: (order[c.answer], -abs(logs[c.key, c.setting]), c.key, c.setting))
@@ -298,17 +299,17 @@ def _is_uniform(changes: list[Change], shift: float) -> bool:
     return median(abs(c.own_change) for c in changes) <= median(abs(c.change) for c in changes) / 2
 
 
-def _change(identity: Identity, a: Mapping[str, Any], b: Mapping[str, Any], shift: float) -> Change:
+def _change(identity: Identity, a: Mapping[str, Any], b: Mapping[str, Any], shift: float, alike: bool) -> Change:
     a_ms, b_ms = _alike_ms(a, b)
     change = b_ms / a_ms - 1
-    noise, reason = _noise(a, b)
+    noise, reason = _noise(a, b, alike)
     answer: Answer = "same" if noise < DOUBTFUL else "unclear"
     if abs(change) > noise:
         answer = "slower" if change > 0 else "faster"
     return Change(*identity, a_ms, b_ms, change, noise, b_ms / a_ms / shift - 1, answer, reason)
 
 
-def _noise(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[float, str]:
+def _noise(a: Mapping[str, Any], b: Mapping[str, Any], alike: bool) -> tuple[float, str]:
     """What a change of this row may be by chance, and what is wrong with the row."""
     a_ms, b_ms = _alike_ms(a, b)
     wrong = [f"{side}: {why}" for side, row, other in (("A", a, b), ("B", b, a)) if (why := _distrust(row, other))]
@@ -317,7 +318,7 @@ def _noise(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[float, str]:
     if a["overhead_ms"] is not None and b["overhead_ms"] is not None:
         # Spreads are those of whole calls: what remains after the empty call is off by as many ns, but is less.
         a_whole, b_whole = 1 + a["overhead_ms"] / a_ms, 1 + b["overhead_ms"] / b_ms
-        empty_calls = (b["overhead_ms"] - a["overhead_ms"]) / min(a_ms, b_ms)
+        empty_calls = (b["overhead_ms"] - a["overhead_ms"]) / min(a_ms, b_ms) if alike else 0.0
     doubts = math.hypot((a["min_spread"] or 0.0) * a_whole, (b["min_spread"] or 0.0) * b_whole, empty_calls)
     noise = max(doubts, FLOOR * max(a_whole, b_whole), DOUBTFUL if wrong else 0.0)
     if noise >= DOUBTFUL and not wrong:

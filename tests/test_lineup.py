@@ -24,7 +24,7 @@ WIDE = OpSpec.of("gelu", tokens=3, dim=400).key
 FACTS = {"machine": "aarch64", "cpu_model": "A 1", "isa": ["asimd"], "cores": 4}
 
 
-def measured(root: Path, runtime: str, rows: dict[str, float | str], **facts: object) -> None:
+def measured(root: Path, runtime: str, rows: dict[str, float | str], empty_ns: float | None = None, **facts: object) -> None:
     """A table of milliseconds, or of reasons why there are none."""
     folder = root / "luts" / DEVICE
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def measured(root: Path, runtime: str, rows: dict[str, float | str], **facts: ob
                 writer.append(Sample(key, 0, -1, "w0", "refused", reason=ms), Setting(), environment)
                 continue
             for process in range(3):
-                sample = Sample(key, process, 0, f"w{process}", "ok", (ms * 1e6 * (1 + process / 1000),))
+                sample = Sample(key, process, 0, f"w{process}", "ok", (ms * 1e6 * (1 + process / 1000),), empty_ns=empty_ns)
                 writer.append(sample, Setting(), environment)
     fold(journal, folder / f"{runtime}.parquet", environment, 0.01)
 
@@ -71,6 +71,15 @@ def test_who_leads_and_how_surely(workspace):
     assert (found["runtimes"]["ncnn"]["measured"], found["only_some"]) == (3, 1)
     assert list(found["left_out"]) == ["ncnn-vulkan"]
     assert "proves the path, not a speed" in found["left_out"]["ncnn-vulkan"]
+
+
+def test_dear_calls_of_a_runtime_are_no_doubt_of_its_ops(tmp_path):
+    """What an empty call costs is subtracted from both; that they differ between runtimes says nothing of the rest."""
+    measured(tmp_path, "onnxruntime", {GELU: 0.100}, empty_ns=3e3)
+    measured(tmp_path, "openvino", {GELU: 0.150}, empty_ns=40e3)
+    (row,) = lineup.compare(DEVICE, workspace=tmp_path)["rows"]
+    assert row["latency_min_ms"] == pytest.approx({"onnxruntime": 0.097, "openvino": 0.110})
+    assert (row["leader"], row["how"]) == ("onnxruntime", "clearly")
 
 
 def test_the_first_one_named_is_what_others_are_multiples_of(workspace):
