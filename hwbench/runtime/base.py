@@ -6,8 +6,11 @@ Runs on devices with Python 3.9. `convert` alone runs on the host, with whatever
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,3 +107,19 @@ def random_inputs(shapes: Mapping[str, Any], high: Mapping[str, int]) -> dict[st
         else:
             inputs[name] = rng.integers(0, high.get(name, 2), shape).astype(dtype)
     return inputs
+
+
+@contextlib.contextmanager
+def native_stderr() -> Iterator[list[str]]:
+    """Keeps what a C++ library prints to standard error off the terminal; the lines are there afterwards."""
+    said: list[str] = []
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            said += file.read().decode(errors="replace").splitlines()

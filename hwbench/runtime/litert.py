@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import fixed_shapes, random_inputs
+from hwbench.runtime.base import fixed_shapes, native_stderr, random_inputs
 
 PACKAGE = "ai-edge-litert"
 NHWC_MARK = "@nhwc"
@@ -90,8 +90,9 @@ class Litert:
         if not path.endswith(".tflite"):
             raise ValueError(f"litert loads .tflite files, not {Path(path).name}; convert the model first")
         try:
-            interpreter = Interpreter(model_path=path, num_threads=setting["threads"])
-            interpreter.allocate_tensors()
+            with native_stderr():  # every interpreter announces its delegate
+                interpreter = Interpreter(model_path=path, num_threads=setting["threads"])
+                interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"litert cannot load it: {str(error).splitlines()[0]}") from error
         ours = [node for node, taken in nodes(interpreter) if node in HEAVY and not taken]

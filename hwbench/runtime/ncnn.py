@@ -11,7 +11,6 @@ On Vulkan GELU is the tanh form whatever was asked: up to 1e-3 of the result's s
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -19,14 +18,14 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import fixed_shapes, random_inputs
+from hwbench.runtime.base import fixed_shapes, native_stderr, random_inputs
 
 VARIANTS: dict[str, dict[str, Any]] = {"": {}, "vulkan": {"vulkan": True}}
 SUFFIX = ".ncnn"
@@ -95,7 +94,7 @@ class Ncnn:
             return "cpu"
         import ncnn
 
-        with _native_stderr():  # the first question makes ncnn describe every device
+        with native_stderr():  # the first question makes ncnn describe every device
             index = ncnn.get_default_gpu_index() if ncnn.get_gpu_count() else -1
         if index < 0:
             raise ValueError("there is no Vulkan device here; install the GPU's driver, or Debian's mesa-vulkan-drivers")
@@ -154,7 +153,7 @@ class Ncnn:
             setattr(net.opt, option, False)
         net.opt.use_vulkan_compute = self._vulkan
         net.opt.num_threads = threads
-        with _native_stderr() as said:
+        with native_stderr() as said:
             loaded = net.load_param(param) == 0
             self._require_vulkan(net)  # known by now; the weights take seconds where there are many shaders
             loaded = loaded and net.load_model(weights) == 0
@@ -249,19 +248,3 @@ def _pack(folder: Path, about: Mapping[str, Any], target: Path) -> str:
     finally:
         partial.unlink(missing_ok=True)
     return str(target)
-
-
-@contextlib.contextmanager
-def _native_stderr() -> Iterator[list[str]]:
-    """Keeps what a C++ library prints off the terminal; the lines are there afterwards."""
-    said: list[str] = []
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(2)
-        os.dup2(file.fileno(), 2)
-        try:
-            yield said
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            file.seek(0)
-            said += file.read().decode(errors="replace").splitlines()

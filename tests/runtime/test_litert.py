@@ -88,6 +88,12 @@ def test_whole_networks(name: str, tmp_path: Path) -> None:
     assert {name for name, taken in nodes(session._interpreter) if not taken} <= {"GATHER"}
 
 
+def test_loading_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The library announces its delegate for every interpreter, which would bury a profile's progress."""
+    both(single(OpSpec.parse("linear(in=8,out=8,tokens=3)")), tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_two_threads(tmp_path: Path) -> None:
     spec = OpSpec.parse("ffn_block(activation=gelu,dim=64,hidden=128,norm=pre,tokens=50)")
     session, wanted = both(single(spec), tmp_path, threads=2)
