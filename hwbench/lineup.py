@@ -17,7 +17,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +130,9 @@ def _told(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
 
 def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[str, Any]]:
     slower: dict[tuple[str, str, str], bool] = {}
-    """(op, runtime, other runtime) -> whether the other one is slower beyond noise."""
-    for (a, mine), (b, other) in combinations(tables.items(), 2):
-        for row in history.diff(mine, other, at).rows:
-            slower[row.key, a, b], slower[row.key, b, a] = row.answer == "slower", row.answer == "faster"
+    """(op, runtime, other runtime) -> whether the other one is slower beyond noise, as a share of the first one's latency."""
+    for (a, mine), (b, other) in permutations(tables.items(), 2):
+        slower.update({(row.key, a, b): row.answer == "slower" for row in history.diff(mine, other, at).rows})
     found = []
     for key in keys:
         cells = {runtime: table.rows[key, at] for runtime, table in tables.items()}

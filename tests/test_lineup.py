@@ -83,6 +83,11 @@ def test_dear_calls_of_a_runtime_are_no_doubt_of_its_ops(tmp_path):
 
 
 def test_the_first_one_named_is_what_others_are_multiples_of(workspace):
+    leads = [
+        {row["key"]: (row["leader"], row["how"]) for row in lineup.compare(DEVICE, names, workspace=workspace)["rows"]}
+        for names in (["openvino", "ncnn"], ["ncnn", "openvino"])
+    ]
+    assert leads[0] == leads[1]
     found = lineup.compare(DEVICE, ["openvino", "ncnn"], workspace=workspace)
     assert (found["base"], list(found["runtimes"])) == ("openvino", ["openvino", "ncnn"])
     assert found["kinds"][-1]["multiple"]["ncnn"] == pytest.approx((0.25 * 0.33 * 0.5) ** (1 / 3), rel=1e-3)
