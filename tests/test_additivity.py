@@ -9,7 +9,7 @@ import pytest
 
 from hwbench import additivity, registry
 from hwbench.cost import CompiledSum
-from hwbench.network import Setting
+from hwbench.network import OpSpec, Setting
 from hwbench.op.base import features
 from hwbench.predictor.base import sum_ops
 from hwbench.space.base import distinct_specs, lower, sample
@@ -100,6 +100,21 @@ def test_every_predictor_keeps_its_contract(networks, name):
     assert np.isnan(
         predictor.op_ms([s for s in distinct_specs(registry.get("space", "nasvit")) if s.op == "mbconv_block"][:3])
     ).all()
+
+
+def test_ops_that_no_network_had_cost_a_regression_what_their_rows_say(networks):
+    """A rare op of a space may be in none of its networks measured; the space must stay searchable."""
+    rows_ms, loads, sums, _, noise = networks
+    rare = OpSpec.of("map_zero", channels=16, height=32, width=32)
+    predictor = registry.make("predictor", "regression")
+    predictor.fit({**rows_ms, rare.key: 0.25}, loads, sums * noise)
+    again = registry.make("predictor", "regression")
+    again.restore(*predictor.state())
+    other = OpSpec.of("map_zero", channels=16, height=32, width=33)
+    for each in (predictor, again):
+        found = each.op_ms([rare, other])
+        assert (found[0], np.isnan(found[1])) == (0.25, True)
+    assert predictor.state()[1]["op_key"].tolist() == [rare.key]
 
 
 def test_a_regression_only_adds(networks):

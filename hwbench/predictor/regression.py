@@ -2,7 +2,8 @@
 
 For runtimes that fuse across blocks, where rows measured alone say little. Every group of ops (see `op.base.describe`) has
 its own non-negative weight per FLOP, byte, byte inside and call; with few networks these stay near the weights all groups
-share (ridge), how near is settled by cross-validation. An op of a group no network had is unknown.
+share (ridge), how near is settled by cross-validation. An op of a group that no network had costs what its row says; without
+a row it is unknown.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ class Regression:
     def __init__(self) -> None:
         self.constant_ms = 0.0
         self._weights: dict[str, np.ndarray] = {}
+        self._rows_ms: dict[str, float] = {}
+        """Of ops whose group no network had."""
 
     def fit(self, rows_ms: Mapping[str, float], workloads: Sequence[Workload], measured_ms: np.ndarray) -> None:
-        """Constant and weights of every group; rows are not used."""
+        """Constant and weights of every group; rows are used only for groups no network has."""
         require_networks(workloads)
         groups = sorted({_work(s)[0] for w in workloads for s in w.counts()})
         summed = np.zeros((len(workloads), len(groups), len(TERMS)))
@@ -62,26 +65,32 @@ class Regression:
         ridge = min(RIDGES, key=error)
         self.constant_ms, weights = _solve(summed, measured_ms, ridge)
         self._weights = dict(zip(groups, weights, strict=True))
+        self._rows_ms = {key: ms for key, ms in rows_ms.items() if _work(OpSpec.parse(key))[0] not in self._weights}
 
     def op_ms(self, specs: Sequence[OpSpec]) -> np.ndarray:
-        """Weighted work of each op; NaN for a group that no fitted network had."""
+        """Weighted work of each op, or its row; NaN without either."""
         if not self._weights:
             raise UsageError("This predictor was not fitted yet. Run: hwbench fit --space SPACE")
         found = []
         for spec in specs:
             group, terms = _work(spec)
-            found.append(float(self._weights[group] @ terms) if group in self._weights else float("nan"))
+            row_ms = self._rows_ms.get(spec.key, float("nan"))
+            found.append(float(self._weights[group] @ terms) if group in self._weights else row_ms)
         return np.array(found, float)
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Everything as values."""
         weights = {f"{g}.{t}": float(w) for g, row in self._weights.items() for t, w in zip(TERMS, row, strict=True)}
-        return {"constant_ms": self.constant_ms, "coefficients": weights}, {}
+        keys = sorted(self._rows_ms)
+        arrays = {"op_key": np.array(keys, str), "row_ms": np.array([self._rows_ms[k] for k in keys], float)}
+        return {"constant_ms": self.constant_ms, "coefficients": weights}, arrays
 
     def restore(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """The inverse of `state`."""
         self.constant_ms = float(values["constant_ms"])
         self._weights = {}
+        if "op_key" in arrays:  # older ones knew no rows
+            self._rows_ms = dict(zip(arrays["op_key"].tolist(), arrays["row_ms"].tolist(), strict=True))
         for name, weight in values["coefficients"].items():
             group, _, term = name.rpartition(".")
             self._weights.setdefault(group, np.zeros(len(TERMS)))[TERMS.index(term)] = weight
