@@ -339,7 +339,7 @@ def test_coverage_counts_every_occurrence(tmp_path):
     assert found.coverage([ADD], Setting()) == 0.0  # a row without a latency answers for nothing
 
 
-def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path):
+def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path, nothing_packaged):
     with pytest.raises(UsageError) as error:
         luts.find_lut(Workspace.at(tmp_path), "pi4", "ncnn")
     asked = "--device pi4 --runtime ncnn --space SPACE"
