@@ -277,7 +277,14 @@ def say_tensorrt(found: Mapping[str, Any]) -> list[str]:
         counts[reason] = counts.get(reason, 0) + 1
     lines = ["## TensorRT", "", f"{found['version']}, {len(found['blocks'])} blocks in {found['seconds']:.0f} s:", ""]
     lines += [f"- {n} x {reason}" for reason, n in sorted(counts.items(), key=lambda pair: -pair[1])]
-    return [*lines, "", "Whole networks:", "", *(f"- {name}: {text}" for name, text in found["networks"].items()), ""]
+    return [
+        *lines,
+        "",
+        "Whole networks:",
+        "",
+        *(f"- {name}: {text.rpartition('refused, ')[2]}" for name, text in found["networks"].items()),
+        "",
+    ]
 
 
 def say_vulkan(found: Mapping[str, Any]) -> list[str]:
