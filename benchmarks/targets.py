@@ -104,7 +104,9 @@ def stage_runtimes(workspace: Path) -> dict[str, Any]:
         with progress(f"{runtime}: blocks") as tick:
             done = profile_specs(specs, runtime=runtime, workspace=workspace, tick=tick)
         found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **_fitted(runtime, workspace)}
-    return {"fits": found, "compared": lineup.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")}
+    compared = lineup.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")
+    versions = {runtime: {"version": told["version"]} for runtime, told in compared["runtimes"].items()}
+    return {"fits": found, "compared": {"runtimes": versions}}  # the rest is in compare.json
 
 
 def _fitted(runtime: str, workspace: Path) -> dict[str, Any]:
