@@ -67,7 +67,9 @@ def test_measured_is_what_the_networks_table_holds(verified):
     measured = {row["architecture"]: row for row in read_networks(table)[0]}
     for row in verified.rows:
         assert row["measured_ms"] == row["latency_min_ms"] == measured[row["architecture"]]["latency_min_ms"]
-        assert (row["processes"], row["latency_median_ms"] >= row["latency_min_ms"]) == (3, True)
+        # A level may lie above a process's median (within its 2 % range), but neither lies below the fastest reading.
+        assert row["processes"] == 3
+        assert row["latency_fastest_ms"] <= min(row["latency_min_ms"], row["latency_median_ms"])
 
 
 def test_predicted_is_what_predict_says(verified):
