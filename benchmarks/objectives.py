@@ -199,7 +199,7 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
 
     torch.set_num_threads(1)  # all tensors are small
     space: Space = registry.get("space", SPACE)
-    fitted = estimator.load(device, RUNTIME, workspace=workspace)
+    fitted = estimator.load(device, RUNTIME, workspace=workspace, space=SPACE)
     latency, score = fitted.cost(space, STATISTIC).value, registry.get("proxy", PROXY).compile(space)
     assert isinstance(latency, CompiledSum)
     assert isinstance(score, CompiledSum)

@@ -58,10 +58,9 @@ QUICK_POLICIES = {
 def predictor_of(name: str, place: Path, device: str) -> Fitted | None:
     """The predictor `hwbench predict` would take there, if it was fitted for the space."""
     try:
-        found = estimator.load(device, workspace=place)
+        return estimator.load(device, workspace=place, space=name)
     except (UsageError, EnvironmentMismatch):
         return None
-    return found if name in found.card["spaces"] else None
 
 
 def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tuple[Fitted, dict[str, Any]]:

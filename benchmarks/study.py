@@ -104,7 +104,7 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
     """How often measured winners keep their budget."""
     from hwbench.estimator import load
 
-    fitted = load(workspace=workspace)
+    fitted = load(workspace=workspace, space=space_name)
     space = registry.get("space", space_name)
     sampled = fitted.cost(space, "min").value(spaces.sample(space, 100_000, np.random.default_rng(1)))
     runs = []

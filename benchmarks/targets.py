@@ -186,7 +186,7 @@ def _winners(name: str, workspace: Path) -> dict[str, Any]:
     costs, budgets, winners = {}, {}, {}
     for source, (runtime, limit) in cost_sources(workspace).items():
         if limit == "latency_ms":
-            cost = estimator.load("local", runtime, Setting(), workspace).cost(space, "min")
+            cost = estimator.load("local", runtime, Setting(), workspace, space.name).cost(space, "min")
         else:
             from hwbench.limits import compiled
 

@@ -1,6 +1,6 @@
 """Predictors in use: fit one on measured networks, keep it with its card, ask it.
 
-predictors/<device>/<runtime>-<setting>/card.json, arrays.npz
+predictors/<device>/<runtime>-<setting>--<spaces>/card.json, arrays.npz
 
 hwbench fit --space autoformer-tiny --space bert        one calibration for all of them
 hwbench fit --space autoformer-tiny --stored            the same from stored measurements only
@@ -8,10 +8,16 @@ hwbench predict --space autoformer-tiny --arch FILE.json
 
 Ops of the spaces that the table lacks are filled in by an `OpModel` of its rows, if it dares; card and predictions say
 which share was measured. Intervals are conformal, over networks the predictor was not fitted on.
+
+A calibration holds for the spaces it saw. There is one predictor per set of spaces, so that fitting another space replaces
+nothing; asked about a space it never saw, a predictor still answers, but *uncertified*: its interval was never tried there.
 """
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -24,7 +30,7 @@ from hwbench import additivity, conformal, registry, stats
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
-from hwbench.architecture import Architectures, of_values, sample
+from hwbench.architecture import Architectures, fingerprint, of_values, sample
 from hwbench.architecture import read as read_architectures
 from hwbench.conformal import Band
 from hwbench.cost import Cost, summed_cost
@@ -39,7 +45,7 @@ from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, atomic_write, without_nan, write_json
 
 VERSION = cards.VERSION
 KIND = "op-sum"
@@ -49,6 +55,10 @@ HOLDOUT_SEED_OFFSET = 1_000_003
 """Held-out networks come from another seed than the fitted ones."""
 LEAST_LEFT_OUT = 4
 """A calibration takes 4 networks, so one can be left out of more than that."""
+KEPT = "predictors"
+"""Folder of a search that keeps the predictors it used, each under its fingerprint."""
+LONGEST_NAME = 120
+"""Characters of a folder's name; a set of spaces whose names are longer goes by its hash."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ class Fitted:
     folder: Path
     card: Mapping[str, Any]
     predictors: Mapping[str, Predictor]
+    name: str
+    """Device and folder, as `hwbench list predictors` shows it."""
     filled: frozenset[str] = frozenset()
     """Keys of ops that were not measured: a model of the measured ones stands in for them."""
 
@@ -65,6 +77,30 @@ class Fitted:
     def setting(self) -> Setting:
         """What it predicts for."""
         return Setting(**self.card["setting"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Names exactly this fit."""
+        return fingerprint(self.card["statistics"])
+
+    def certifies(self, space: str) -> bool:
+        """Whether its interval was calibrated on networks of this space."""
+        return space in self.card["spaces"]
+
+    def about(self, space: str, statistic: str) -> dict[str, Any]:
+        """What every use of it for a space says: name, spaces, age, error on networks of this space it was not fitted on."""
+        error = self.card["statistics"][statistic]["holdout_by_space"].get(space)
+        return {
+            "name": self.name,
+            "predictor": self.card["predictor"],
+            "spaces": list(self.card["spaces"]),
+            "fitted_at": self.card["fitted_at"],
+            "mean_abs_error": error["mean_abs_error"] if error else None,
+            "networks": error["n"] if error else 0,
+            "certified": self.certifies(space),
+            "fingerprint": self.fingerprint,
+            "card_sha256": card_sha256(self.card),
+        }
 
     def margin(self, statistic: str, space: str | None = None) -> float:
         """How far above its prediction (relative) 95 % of networks stay: the upper end of the 90 % interval."""
@@ -77,7 +113,10 @@ class Fitted:
         return -float(np.expm1(band.below)) if band else min(self.margin(statistic), 1.0)
 
     def band(self, statistic: str, space: str | None = None) -> Band | None:
-        """The band of a space, where it had networks enough for one of its own, or of all; None in cards of version 1."""
+        """The band of a space, where it had networks enough for one of its own, or of all; None in cards of version 1.
+
+        Of a space it never saw, too: ask `certifies` what such a band is worth.
+        """
         part = self.card["statistics"][statistic]
         found = part.get("band_by_space", {}).get(space, part.get("band"))
         return Band(**{k: v for k, v in found.items() if k != "how"}) if found else None
@@ -118,6 +157,7 @@ class Fitted:
             low_ms=total * (1 - self._below(statistic, space)),
             high_ms=upper_ms,
             ops_ms={spec.key: float(ms) for spec, ms in zip(counts, per_op, strict=True)},
+            certified=space is not None and self.certifies(space),
         )
 
 
@@ -185,13 +225,35 @@ def fit(
         "noise_ceiling": least["noise_ceiling"],
         **document,
         "fill": {k: v for k, v in fill.items() if k != "keys"} if fill else None,
-        "lut": {"path": table.path.name, "sha256": cards.data_of(table.path, 0)["sha256"]},
-        "rebuild": f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device_name} --runtime {runtime} "
-        f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype} --predictor {predictor} "
+        "lut": {
+            "path": table.path.name,
+            "sha256": cards.data_of(table.path, 0)["sha256"],
+            "rows_by_space": {name: _rows_of(name, table, setting) for name in names},
+        },
+        "rebuild": f"{_fit_command(names, device_name, runtime, setting)} --predictor {predictor} "
         f"--networks {networks} --holdout {holdout} --seed {seed} --stored",
     }
-    folder = place.path("predictors", device_name, f"{runtime}-{setting.key}")
-    return Fitted(folder, cards.write(folder, card, arrays), predictors, frozenset(filled))
+    folder = place.path("predictors", device_name, predictor_name(runtime, setting, names))
+    return Fitted(folder, cards.write(folder, card, arrays), predictors, f"{device_name}/{folder.name}", frozenset(filled))
+
+
+def predictor_name(runtime: str, setting: Setting, spaces: Sequence[str]) -> str:
+    """The folder of a predictor: one per runtime, setting and set of spaces, in whatever order they were given."""
+    together = "+".join(sorted(set(spaces)))
+    at = f"{runtime}-{setting.key}--"
+    return at + (together if len(at + together) <= LONGEST_NAME else fingerprint(sorted(set(spaces))))
+
+
+def card_sha256(card: Mapping[str, Any]) -> str:
+    """The hash of a whole card, and through it of its arrays."""
+    return hashlib.sha256(json.dumps(without_nan(dict(card)), sort_keys=True).encode()).hexdigest()
+
+
+def _rows_of(space: str, table: Lut, setting: Setting) -> str:
+    """A hash of the table's rows of one space: another space's rows may come and go."""
+    keys = sorted(spec.key for spec in spaces.distinct_specs(registry.get("space", space)))
+    rows = [table.rows.get((key, setting.key)) for key in keys]
+    return fingerprint([[key, row["latency_min_ms"] if row else None] for key, row in zip(keys, rows, strict=True)])
 
 
 def provenance(
@@ -441,35 +503,159 @@ def _baselines(
 
 
 def load(
-    device: str = "local", runtime: str = "onnxruntime", setting: Setting = Setting(), workspace: str | Path = "."
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    space: str | None = None,
+    uncertified: bool = False,
 ) -> Fitted:
-    """The fitted predictor of a device, runtime and setting; `local` must be of this very machine.
+    """The newest fitted predictor of a device, runtime and setting; `local` must be of this very machine.
+
+    The workspace's own come before shipped ones.
+
+    Args:
+        device: `local` or a device's name.
+        runtime: Inference runtime.
+        setting: dtype, batch, threads.
+        workspace: Where predictors are looked for.
+        space: Only predictors calibrated on this space; any, if not given.
+        uncertified: Where none was calibrated on the space, take the newest that knows all its ops.
 
     Raises:
-        UsageError: none was fitted yet.
+        UsageError: none was fitted yet, or none for this space.
         DataError: card or arrays are damaged, edited, newer or of another kind.
         EnvironmentMismatch: `local` was asked and the predictor rests on another machine or runtime version.
     """
     place = Workspace.at(workspace)
     name = devices.resolve(device, place.root)
-    found = place.find("predictors", name, f"{runtime}-{setting.key}", "card.json")
-    if found is None:
-        options = luts.asked(name, runtime)
+    stored = _stored(place, name, runtime, setting)
+    if not stored:
+        options = luts.asked(name, runtime, space)
         raise UsageError(
             f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. "
             f"Run: hwbench profile {options}, then hwbench fit {options}"
         )
-    card = read_card(found.parent)
-    if card["kind"] != KIND:
-        raise DataError(f"{found} is the card of a {card['kind']} predictor, not of sums over ops. Run: hwbench fit")
+    chosen = [each for each in stored if space is None or space in each[1]["spaces"]]
+    if not chosen and uncertified:
+        chosen = [each for each in stored if not _unknown_ops(_open(*each), str(space))] or stored
+    if not chosen:
+        raise _never_saw(str(space), name, runtime, setting, [card for _, card in stored])
+    folder, card = chosen[0]
     if device == "local":
-        luts.check_local(Environment(card["environment"]), found)
-    arrays = cards.read_arrays(found.parent, card)
+        luts.check_local(Environment(card["environment"]), folder / cards.CARD)
+    return _open(folder, card)
+
+
+def _stored(place: Workspace, device: str, runtime: str, setting: Setting) -> list[tuple[Path, dict[str, Any]]]:
+    """(folder, card) of every stored predictor of sums: the workspace's before shipped ones, then the newest first."""
+    at = f"{runtime}-{setting.key}"
+    found = [*place.each("predictors", device, pattern=f"{at}/{cards.CARD}")]  # as written before there was one per spaces
+    found += place.each("predictors", device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
+    read = [(path.parent, read_card(path.parent)) for path in found]
+    other = [(folder, card["kind"]) for folder, card in read if card["kind"] != KIND]
+    if other:
+        folder, kind = other[0]
+        raise DataError(f"{folder / cards.CARD} is the card of a {kind} predictor, not of sums over ops. Run: hwbench fit")
+    newest = sorted(read, key=lambda each: str(each[1]["fitted_at"]), reverse=True)
+    return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
+
+
+def _open(folder: Path, card: dict[str, Any], name: str = "") -> Fitted:
+    """The predictor of a card, with its arrays; a copy tells the name of the original."""
+    arrays = cards.read_arrays(folder, card)
     predictors: dict[str, Predictor] = {}
     for statistic, part in card["statistics"].items():
         predictors[statistic] = registry.make("predictor", card["predictor"])
         predictors[statistic].restore(part["state"], arrays)
-    return Fitted(found.parent, card, predictors, frozenset(arrays.get("filled_key", np.array([])).tolist()))
+    filled = frozenset(arrays.get("filled_key", np.array([])).tolist())
+    return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)
+
+
+def _unknown_ops(fitted: Fitted, space: str) -> bool:
+    """Whether some op of the space has no latency."""
+    return bool(np.isnan(fitted.predictors["min"].op_ms(spaces.distinct_specs(registry.get("space", space)))).any())
+
+
+def _never_saw(space: str, device: str, runtime: str, setting: Setting, known: Sequence[Mapping[str, Any]]) -> UsageError:
+    """The refusal of a space no stored calibration saw: what there is instead, and the command that would change it."""
+    registry.get("space", space)
+    others = sorted({name for card in known for name in card["spaces"]})
+    options = (
+        f"{luts.asked(device, runtime, space)} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+    )
+    return UsageError(
+        f"No predictor of {runtime} at {setting.key} on {device} was calibrated on {space}; there are some for "
+        f"{', '.join(others)}, and what they say of another space is not certain. Run: hwbench profile {options} && "
+        f"hwbench fit {options}, or take the uncertified answer with --uncertified."
+    )
+
+
+def stale(fitted: Fitted, space: str, workspace: str | Path) -> str | None:
+    """One sentence, with the command, if the table's rows of a space are not those the predictor was fitted on; else None."""
+    card = fitted.card
+    place = Workspace.at(workspace)
+    path = place.find("luts", card["device"], f"{card['runtime']}.parquet")
+    before = card["lut"].get("rows_by_space", {}).get(space)
+    if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
+        return None
+    if before is not None and before == _rows_of(space, Lut.read(path), fitted.setting):
+        return None
+    sizes = card["networks_per_space"]
+    return (
+        f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
+        f"Run: {_fit_command(card['spaces'], card['device'], card['runtime'], fitted.setting)} "
+        f"--networks {sizes['fit']} --holdout {sizes['holdout']} --seed {card['seed']} --stored"
+    )
+
+
+def _fit_command(names: Sequence[str], device: str, runtime: str, setting: Setting) -> str:
+    """The command that fits these spaces again."""
+    return (
+        f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device} --runtime {runtime} "
+        f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+    )
+
+
+def keep(fitted: Fitted, folder: Path) -> None:
+    """Copies a predictor into the folder of a search that uses it: what it says later must be what it said then."""
+    target = folder / KEPT / fitted.fingerprint
+    if not (target / cards.CARD).exists():
+        atomic_write(target / cards.ARRAYS, (fitted.folder / cards.ARRAYS).read_bytes())
+        write_json(target / cards.CARD, fitted.card)
+
+
+def kept(folder: Path, used: Mapping[str, Any], place: Workspace, device: str, runtime: str, setting: Setting) -> Fitted:
+    """The predictor a search used, by its fingerprint: the search's own copy or, in folders of older versions, the stored one.
+
+    Args:
+        folder: Of the search.
+        used: What the search says of it (`Fitted.about`); older versions state the fingerprint alone.
+        place: Workspace.
+        device: It predicts for.
+        runtime: Likewise.
+        setting: Likewise.
+
+    Raises:
+        UsageError: it is gone; another one would tell other numbers.
+        DataError: the copy was edited.
+    """
+    asked = used["fingerprint"]
+    copy = folder / KEPT / asked
+    if (copy / cards.CARD).exists():
+        card = read_card(copy)
+        if fingerprint(card["statistics"]) != asked or card_sha256(card) != used.get("card_sha256", card_sha256(card)):
+            raise DataError(
+                f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out."
+            )
+        return _open(copy, card, used.get("name", ""))
+    for at, card in _stored(place, device, runtime, setting):
+        if fingerprint(card["statistics"]) == asked:
+            return _open(at, card)
+    raise UsageError(
+        f"The predictor {folder} was searched with ({asked}) is gone: it was fitted again since, and {folder} keeps no copy. "
+        "Run: hwbench search with another --out"
+    )
 
 
 def read_card(folder: str | Path) -> dict[str, Any]:
@@ -507,13 +693,17 @@ def predict(
     workspace: str | Path = ".",
     statistic: str = "min",
 ) -> list[dict[str, Any]]:
-    """The latency of every architecture of a file (or given as values), with its interval and coverage."""
+    """The latency of every architecture of a file (or given as values), with its interval and coverage.
+
+    Where no calibration saw the space, answers are uncertified: `certified` says so, and `predictor` what was asked.
+    """
     check_statistic(statistic)
     if isinstance(arch, str | Path):
         architectures = read_architectures(arch, space)
     else:
         architectures = of_values(space, [arch] if isinstance(arch, dict) else list(arch))
-    fitted = load(device, runtime, setting, workspace)
+    fitted = load(device, runtime, setting, workspace, space, uncertified=True)
+    about = fitted.about(space, statistic)
     answers = []
     for values, column in zip(architectures.values, architectures.population.T, strict=True):
         workload = spaces.lower(architectures.space, column)
@@ -527,6 +717,8 @@ def predict(
                 "high_ms": found.high_ms,
                 "statistic": statistic,
                 "coverage": found.coverage,
+                "certified": found.certified,
+                "predictor": about,
                 "device": fitted.card["device"],
                 "runtime": runtime,
                 "setting": setting.key,

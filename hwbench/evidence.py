@@ -20,17 +20,21 @@ import numpy as np
 from hwbench import __version__, registry, schema
 from hwbench import device as devices
 from hwbench import lut as luts
-from hwbench.architecture import RESULT_NAME, fingerprint, of_values
-from hwbench.errors import DataError, UnknownName, UsageError
-from hwbench.estimator import VERSION as CARD_VERSION
-from hwbench.estimator import flops_of
+from hwbench.architecture import RESULT_NAME, of_values
+from hwbench.errors import UnknownName, UsageError
+from hwbench.estimator import Fitted, flops_of
+from hwbench.limits import LATENCY
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
+from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import base as spaces
+from hwbench.verifier import certified, searched_with
 from hwbench.workspace import Workspace, read_json
 
 FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
 """What a verified search's folder holds."""
+ROUNDING = 1e-6
+"""Relative; how far one predictor's answer may differ between arrays and single networks."""
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A statistic -> the column with its noise."""
 ACCURACY = (
@@ -84,7 +88,8 @@ class Evidence:
     random: Sequence[Mapping[str, Any]]
     trials: Mapping[str, np.ndarray]
     """Those that have a score."""
-    card: Mapping[str, Any]
+    fitted: Fitted
+    """The predictor the search used."""
     lut: Lut
     device: devices.Device | None
 
@@ -114,9 +119,19 @@ class Evidence:
         return [*self.finalists, *self.random]
 
     @property
-    def same_predictor(self) -> bool:
-        """Whether the search used the predictor that is stored now."""
-        return bool(self.about["predictor"] == fingerprint(self.card["statistics"]))
+    def card(self) -> Mapping[str, Any]:
+        """What that predictor rests on."""
+        return self.fitted.card
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bounds come from a calibration that saw this space."""
+        return certified(self.about, self.fitted, self.space)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether upper bounds were held against the limits, certified or not."""
+        return bool(self.about.get("bound", UPPER_BOUND if self.about["certified"] else PLAIN) == UPPER_BOUND)
 
     @property
     def same_lut(self) -> bool:
@@ -150,6 +165,9 @@ def read(folder: Path, place: Workspace) -> Evidence:
     same = all(verification[name] == about[name] for name in ("statistic", "budget_ms"))
     if not same or [row["role"] for row in finalists] != roles:
         raise UsageError(f"The verification in {folder} is of another search. {again}")
+    told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, about["finalists"], strict=True)]
+    if any(abs(verified - searched) > ROUNDING * searched for verified, searched in told):
+        raise UsageError(f"The verification in {folder} asked another predictor than the search did. {again}")
     trials = schema.read(folder / "trials.parquet", schema.TRIALS)[0]
     columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
     try:
@@ -163,21 +181,10 @@ def read(folder: Path, place: Workspace) -> Evidence:
         finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
         random=[row for row in rows if row["role"] == "random"],
         trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
-        card=_card(about, document["space"], place),
+        fitted=searched_with(folder, about, LATENCY, place),
         lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
         device=device,
     )
-
-
-def _card(about: Mapping[str, Any], space: str, place: Workspace) -> dict[str, Any]:
-    name = f"{about['runtime']}-{Setting(**about['setting']).key}"
-    path = place.find("predictors", about["device"], name, "card.json")
-    if path is None:
-        raise UsageError(f"No predictor {name} of {about['device']} in {place.root}. Run: hwbench fit --space {space}")
-    card: dict[str, Any] = read_json(path, "predictor card")
-    if card.get("schema", 0) > CARD_VERSION:
-        raise DataError(f"{path} has schema {card['schema']}, this hwbench knows {CARD_VERSION}: update hwbench.")
-    return card
 
 
 def ms(value: float | None, like: float | None = None) -> str:
@@ -330,15 +337,16 @@ def _number(value: float | None) -> str:
 def made(e: Evidence) -> Section:
     """Commands, versions, dates and hashes."""
     versions = f"search {e.about['hwbench_version']}, predictor {e.card['hwbench_version']}, report {__version__}"
-    state = {True: "", False: " (not the one stored now)"}
+    changed = "" if e.same_lut else " (not the one stored now)"
     facts = [
         ("hwbench", versions),
+        ("predictor", f"{e.fitted.name}, calibrated on {', '.join(e.card['spaces'])}"),
         ("predictor fitted", str(e.card["fitted_at"])),
         ("networks verified", str(e.verification["verified_at"])),
         ("space size", f"{int(e.about['space_size']):,} architectures"),
         ("search", f"{e.about['evaluated']:,} evaluated, {e.about['feasible']:,} within the budget, {e.about['seconds']:g} s"),
-        ("predictor fingerprint", str(e.about["predictor"]) + state[e.same_predictor]),
-        ("table sha256", str(e.card["lut"]["sha256"]) + state[e.same_lut]),
+        ("predictor fingerprint", str(e.about["predictor"])),
+        ("table sha256", str(e.card["lut"]["sha256"]) + changed),
         *((f"{name} sha256", _sha256(e.folder / name)) for name in FILES),
     ]
     return "How it was made", [
@@ -367,7 +375,9 @@ def _commands(e: Evidence) -> list[str]:
         search += [f"--{name}", str(about[name])] if about[name] is not None else []
     for name, most in (about.get("limits") or {}).items():
         search += ["--limit", f"{name}={most!r}"]
-    search += ["--out", out] if about["certified"] else ["--plain", "--out", out]
+    search += [] if e.bounded else ["--plain"]
+    search += [] if e.fitted.certifies(e.space) else ["--uncertified"]
+    search += ["--out", out]
     seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
     return [
         "hwbench device detect",

@@ -25,7 +25,6 @@ from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import lut as luts
 from hwbench import registry
-from hwbench.architecture import fingerprint
 from hwbench.cost import Cost, least_together, summed_cost
 from hwbench.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
 from hwbench.network import OpSpec, Setting, Workload
@@ -57,8 +56,8 @@ class Limit:
     cost: Cost
     certified: bool
     """Whether the upper bound is held against it."""
-    source: str | None = None
-    """Fingerprint of the predictor, where it is not the search's own."""
+    fitted: estimators.Fitted | None = None
+    """The predictor behind it; an exact cost has none."""
 
     @property
     def upper_name(self) -> str | None:
@@ -98,20 +97,20 @@ def compiled(
     setting: Setting,
     workspace: str | Path,
     certified: bool,
+    uncertified: bool = False,
 ) -> list[Limit]:
     """Limits other than the search's own budget.
 
     Raises:
         UnknownName: there is no such cost; the message lists what there is.
-        UsageError: it cannot be told (energy), or the other device has no predictor.
+        UsageError: it cannot be told (energy), or the other device has no predictor calibrated on the space.
         MissingOps: the other device's predictor does not know all ops of the space.
     """
     found = []
     for name, most in limits.items():
         if name.startswith(ELSEWHERE):
-            fitted = elsewhere(name, runtime, setting, workspace)
-            source = fingerprint(fitted.card["statistics"])
-            found.append(Limit(name, most, fitted.cost(space, statistic), certified, source))
+            fitted = elsewhere(name, space, runtime, setting, workspace, uncertified)
+            found.append(Limit(name, most, fitted.cost(space, statistic), certified, fitted))
         elif name.startswith(INSTRUCTIONS):
             found.append(Limit(name, most, _counted(space, name, runtime, setting, workspace), certified))
         elif name in SIZES:
@@ -121,10 +120,12 @@ def compiled(
     return found
 
 
-def elsewhere(name: str, runtime: str, setting: Setting, workspace: str | Path) -> estimators.Fitted:
+def elsewhere(
+    name: str, space: Space, runtime: str, setting: Setting, workspace: str | Path, uncertified: bool = False
+) -> estimators.Fitted:
     """The stored predictor that latency_ms@DEVICE or latency_ms@DEVICE/RUNTIME names."""
     device, _, other = name.removeprefix(ELSEWHERE).partition("/")
-    return estimators.load(device, other or runtime, setting, workspace)
+    return estimators.load(device, other or runtime, setting, workspace, space.name, uncertified)
 
 
 def instructions_m(

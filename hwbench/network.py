@@ -208,6 +208,8 @@ class Prediction:
     """90 % of such networks lie between; `high_ms` is `upper_ms`."""
     ops_ms: Mapping[str, float] = field(default_factory=dict)
     """Contribution of each distinct op, for a per-layer view."""
+    certified: bool = False
+    """Whether the interval was calibrated on networks of the workload's space."""
 
 
 class NetworkBuilder:

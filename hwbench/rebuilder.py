@@ -62,7 +62,7 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
             target = root / "predictor"
             words[words.index("--out") + 1] = str(target)
         else:
-            target = root / "predictors" / folder.parent.name / folder.name
+            target = None
             for part in ("luts", "devices"):  # what it was fitted on lies beside the predictors
                 if (folder.parents[2] / part).is_dir():
                     (root / part).symlink_to(folder.resolve().parents[2] / part)
@@ -76,6 +76,8 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
         )
         if done.returncode:
             return {**row, "same": False, "why": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+        if target is None:
+            (target,) = (path.parent for path in (root / "predictors").glob(f"*/*/{cards.CARD}"))
         after = cards.read(target)
     differing = [name for name in COMPARED if not same(before[name], after[name])]
     return {**row, "same": not differing, "why": f"{', '.join(differing)} differ" if differing else ""}

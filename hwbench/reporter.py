@@ -33,6 +33,7 @@ ESTIMATES = {
 }
 """Columns of a verification beside the prediction -> what they are."""
 MAX_MAPS, MAX_OTHER_ROWS = 8, 24
+PLAIN_HELD = "plain prediction (not its upper bound)"
 SPREAD_NOTE = (
     "± is the spread: of min, between the three lowest per-process minima; of p50, between the medians of all processes."
 )
@@ -122,11 +123,15 @@ def _answer(e: Evidence) -> Section:
     verdict = "kept" if kept["winner"] else "broken"
     cards = [
         ("predicted", f"{ms(winner['predicted_ms'])} ms", f"{s}, error {percent(_error(winner), '+.2f')} %"),
-        ("upper bound", f"{ms(winner['upper_ms'])} ms", f"{s}, margin {percent(about['margin'])} %"),
+        (
+            "upper bound" if e.certified or not e.bounded else "upper bound, uncertified",
+            f"{ms(winner['upper_ms'])} ms",
+            f"{s}, margin {percent(about['margin'])} %",
+        ),
         ("measured", f"{ms(winner['measured_ms'])} ms", f"{s}, spread {percent(winner[SPREADS[s]])} %"),
         (f"budget {verdict}", f"{budget} ms", f"{s}, {kept['finalists']} of {kept['of']} finalists within"),
     ]
-    held = "certified upper bound" if about["certified"] else "plain prediction (not its upper bound)"
+    held = ("certified upper bound" if e.certified else "uncertified upper bound") if e.bounded else PLAIN_HELD
     values = json.loads(winner["architecture"])
     scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
     text = (
@@ -221,9 +226,10 @@ def _doubts(e: Evidence) -> list[str]:
         found.append(
             f"p50 moves with the machine's load: its process medians spread by {percent(moves)} % (median over the networks)."
         )
-    if not e.same_predictor:
+    if not e.fitted.certifies(e.space):
         found.append(
-            "The predictor was fitted again after this search; card and search differ. Run: hwbench search with another --out"
+            f"Uncertified: the predictor was calibrated on {', '.join(e.card['spaces'])}, not on {e.space}; nothing says how "
+            f"often its bounds hold here. Run: hwbench fit --space {e.space}, then search with another --out"
         )
     if not e.same_lut:
         found.append(
@@ -245,7 +251,7 @@ def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
 def _front(e: Evidence) -> Section:
     about, s, n = e.about, e.statistic, len(e.trials["latency_ms"])
     best = [(point["latency_ms"], point["accuracy"]) for point in about["front"]]
-    margin = about["margin"] if about["certified"] else 0.0
+    margin = about["margin"] if e.bounded else 0.0
     labels = (f"latency, {s} [ms]", f"{about['proxy']} [{_unit(about['proxy'])}]")
     svg = figures.front(e.trials, best, _points(e, e.finalists), about["budget_ms"], margin, labels)
     thinned = n > figures.MAX_CLOUD

@@ -2,6 +2,7 @@
 
 A search writes into its own folder:
     settings.json   what was asked; a second search with other settings is refused there
+    predictors/     the predictors it used, by their fingerprint: verify and report ask these, whatever is fitted later
     trials.jsonl    every batch as it is scored, with all its values (append-only; a torn last line is dropped)
     trials.parquet  every trial with all its values, folded
     search.json     the result: an architecture file (winner first) with what it rests on
@@ -26,7 +27,7 @@ import numpy as np
 from hwbench import __version__, pareto, registry, schema
 from hwbench import estimator as estimators
 from hwbench import limits as costs
-from hwbench.architecture import RESULT_NAME, Architectures, fingerprint
+from hwbench.architecture import RESULT_NAME, Architectures
 from hwbench.errors import DataError, UsageError
 from hwbench.limits import LATENCY, UPPER, Limit
 from hwbench.network import Setting
@@ -43,6 +44,10 @@ BATCH, DEAR_BATCH = 100, 20
 """Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
 FINALISTS = 5
 NEAREST_NAME = "nearest.json"
+UPPER_BOUND, PLAIN = "upper", "plain"
+"""What of a predicted latency is held against its limit."""
+LATER = ("bound",)
+"""Settings that searches of version 0.1 did not state: `certified` alone decides whether those are the same search."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,7 @@ def search(
     limits: Mapping[str, float] | None = None,
     workers: int = 1,
     executor: Executor | None = None,
+    uncertified: bool = False,
 ) -> dict[str, Any]:
     """Finds the best architecture within a latency budget and other limits; returns the result document it wrote to `out`.
 
@@ -151,6 +157,7 @@ def search(
         limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; limits.py lists them.
         workers: Processes that score, where the proxy is expensive; the result does not depend on it.
         executor: Anyone's own executor to score with, instead of processes here.
+        uncertified: Search also where no calibration saw the space; the result says that nothing certifies its bounds.
     """
     if evaluations < 1 or workers < 1:
         raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
@@ -158,14 +165,17 @@ def search(
     budgets = {LATENCY: check_budget(LATENCY, budget_ms), **more}
     found: Space = registry.get("space", space)
     goal = _objective(objective, budgets, gamma)
-    fitted = estimators.load(device, runtime, setting, workspace)
-    own = Limit(LATENCY, budgets[LATENCY], fitted.cost(found, estimators.check_statistic(statistic)), certified)
-    limited = [own, *costs.compiled(found, more, statistic, runtime, setting, workspace, certified)]
+    estimators.check_statistic(statistic)
+    fitted = estimators.load(device, runtime, setting, workspace, found.name, uncertified)
+    own = Limit(LATENCY, budgets[LATENCY], fitted.cost(found, statistic), certified, fitted)
+    limited = [own, *costs.compiled(found, more, statistic, runtime, setting, workspace, certified, uncertified)]
+    used = {limit.name: limit.fitted for limit in limited if limit.fitted is not None}
     settings = {
         "space": space,
         "budget_ms": budget_ms,
         "statistic": statistic,
-        "certified": certified,
+        "certified": certified and all(each.certifies(found.name) for each in used.values()),
+        "bound": UPPER_BOUND if certified else PLAIN,
         "strategy": strategy,
         "objective": objective,
         "gamma": gamma,
@@ -175,9 +185,9 @@ def search(
         "device": fitted.card["device"],
         "runtime": runtime,
         "setting": asdict(setting),
-        "predictor": fingerprint(fitted.card["statistics"]),
+        "predictor": fitted.fingerprint,
         "limits": more or None,
-        "other_predictors": {limit.name: limit.source for limit in limited if limit.source} or None,
+        "other_predictors": {name: each.fingerprint for name, each in used.items() if name != LATENCY} or None,
     }
     started = time.monotonic()
     problem = spaces.problem(found, goal.objectives, goal.limits, _known(goal, limited))
@@ -188,8 +198,14 @@ def search(
         if goal.hard:
             costs.check(found, limited, statistic, folder / NEAREST_NAME)
         _claim(folder, settings)
+        for each in used.values():
+            estimators.keep(each, folder)
         trials = _loop(plan, score, folder / "trials.jsonl", tick)
     document = _result(plan, trials, fitted, settings, folder / NEAREST_NAME)
+    document["search"]["predictors"] = {
+        name: {**each.about(found.name, statistic), "stale": estimators.stale(each, found.name, workspace)}
+        for name, each in used.items()
+    }
     document["search"]["seconds"] = round(time.monotonic() - started, 3)
     _write_trials(folder / "trials.parquet", trials, settings)
     write_json(folder / RESULT_NAME, document)
@@ -231,7 +247,8 @@ def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
     path = folder / "settings.json"
     if path.exists():
         before = read_json(path, "search settings")
-        changed = [k for k in settings if before.get(k) != settings[k]]
+        known = {k: v for k, v in settings.items() if k in before or k not in LATER}
+        changed = [k for k in known if before.get(k) != known[k]]
         if changed:
             k = changed[0]
             raise UsageError(
@@ -329,7 +346,7 @@ def _result(
             "feasible": int(trials.feasible.sum()),
             "invalid": int((~trials.scored).sum()),
             "margin": fitted.margin(statistic, plan.space.name),
-            "predictor_folder": "/".join(fitted.folder.parts[-3:]),
+            "predictor_folder": f"predictors/{fitted.name}",
             "space_size": str(spaces.size(plan.space)),
             "finalists": [{**trials.facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],
             "front": [{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],

@@ -3,7 +3,7 @@
 Everything is measured in one interleaved run. Baselines stand beside the prediction: the plain sum of rows,
 calibrated FLOPs, and, where the table has primitive rows, their sum with and without calibration.
 Other limits of the search are checked again, each as far as it can be here: sizes are counted on the whole networks,
-latencies of other devices are predicted once more.
+latencies of other devices are predicted once more. The predictors asked are those the search used, by their fingerprint.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import lut as luts
 from hwbench import schema, stats
-from hwbench.architecture import RESULT_NAME, Architectures, fingerprint, of_values, sample
+from hwbench.architecture import RESULT_NAME, Architectures, of_values, sample
+from hwbench.card import CARD
 from hwbench.engine.policy import Policy
+from hwbench.environment import Environment
 from hwbench.errors import HwbenchError, UsageError
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
-from hwbench.limits import INSTRUCTIONS, LATENCY, SIZES, elsewhere, instructions_m, recounted
+from hwbench.limits import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
 from hwbench.lut import Lut
 from hwbench.network import Setting, Workload
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
+from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import base as spaces
 from hwbench.workspace import Workspace, read_json, write_json
 
@@ -59,10 +63,10 @@ def verify(
     if "search" not in document:
         raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
     about = document["search"]
-    setting = Setting(**about["setting"])
     finalists = of_values(document["space"], document["architectures"])
     require_local(about["device"], Workspace.at(workspace))
-    fitted = estimators.load("local", about["runtime"], setting, workspace)
+    fitted = searched_with(folder, about, LATENCY, Workspace.at(workspace))
+    luts.check_local(Environment(fitted.card["environment"]), fitted.folder / CARD)
     fitted_on = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"], *finalists.keys}
     drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
     sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
@@ -75,7 +79,9 @@ def verify(
         "budget_ms": about["budget_ms"],
         "winner": next(row for row in rows if row["role"] == "winner"),
         "kept": _kept(rows, about["budget_ms"]),
-        "limits": check_limits(about, finalists, rows[: len(finalists)], workspace),
+        "predictor": fitted.about(document["space"], about["statistic"]),
+        "certified": certified(about, fitted, document["space"]),
+        "limits": check_limits(folder, about, finalists, rows[: len(finalists)], workspace),
         "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
         "accuracy_on": "random networks" if random else "finalists",
         "noise": stats.noise(rows),
@@ -85,6 +91,20 @@ def verify(
     schema.write(folder / "verification.parquet", schema.VERIFICATION, rows, {"statistic": about["statistic"]})
     write_json(folder / "verification.json", summary)
     return summary
+
+
+def searched_with(folder: Path, about: Mapping[str, Any], limit: str, place: Workspace) -> Fitted:
+    """The predictor behind one limit of a search, as it was then."""
+    fingerprint = about["predictor"] if limit == LATENCY else about["other_predictors"][limit]
+    used = {**about.get("predictors", {}).get(limit, {}), "fingerprint": fingerprint}
+    device, _, runtime = limit.removeprefix(ELSEWHERE).partition("/")
+    where = about["device"] if limit == LATENCY else devices.resolve(device, place.root)
+    return estimators.kept(folder, used, place, where, runtime or about["runtime"], Setting(**about["setting"]))
+
+
+def certified(about: Mapping[str, Any], fitted: Fitted, space: str) -> bool:
+    """Whether a search's claim holds: searches of version 0.1 claimed it also where no calibration saw the space."""
+    return bool(about["certified"]) and fitted.certifies(space)
 
 
 def compare(
@@ -143,7 +163,11 @@ def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) ->
 
 
 def check_limits(
-    about: Mapping[str, Any], finalists: Architectures, rows: Sequence[Mapping[str, Any]], workspace: str | Path
+    folder: Path,
+    about: Mapping[str, Any],
+    finalists: Architectures,
+    rows: Sequence[Mapping[str, Any]],
+    workspace: str | Path,
 ) -> list[dict[str, Any]]:
     """Every limit of a search, the budget first: what its finalists really have, how that is known, and who keeps it."""
     setting, statistic = Setting(**about["setting"]), about["statistic"]
@@ -158,15 +182,16 @@ def check_limits(
             found.append(_checked(name, most, "sum of counted rows", sums))
             continue
         try:
-            fitted = elsewhere(name, about["runtime"], setting, workspace)
+            fitted = searched_with(folder, about, name, Workspace.at(workspace))
             predicted = [fitted.predict(each, statistic, finalists.space.name) for each in workloads]
         except HwbenchError as error:
             found.append(_checked(name, most, f"not checked: {error}", []))
             continue
-        how = "upper bound predicted, not measured" if about["certified"] else "predicted, not measured"
-        if about["other_predictors"][name] != fingerprint(fitted.card["statistics"]):
-            how += "; the predictor was fitted again since"
-        values = [each.upper_ms if about["certified"] else each.latency_ms for each in predicted]
+        bounded = about.get("bound", UPPER_BOUND if about["certified"] else PLAIN) == UPPER_BOUND
+        how = "upper bound predicted, not measured" if bounded else "predicted, not measured"
+        if bounded and not fitted.certifies(finalists.space.name):
+            how += f"; uncertified: never calibrated on {finalists.space.name}"
+        values = [each.upper_ms if bounded else each.latency_ms for each in predicted]
         found.append(_checked(name, most, how, values))
     return found
 

@@ -24,7 +24,7 @@ SPACE = "autoformer-tiny"
 
 
 def folder_of(root):
-    return root / "predictors" / device.local_name() / f"onnxruntime-{Setting().key}"
+    return root / "predictors" / device.local_name() / estimator.predictor_name("onnxruntime", Setting(), [SPACE])
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_what_cannot_be_answered_is_refused(fitted_workspace, ask, error, messag
 def test_an_unfitted_workspace_says_what_to_run(tiny_workspace, nothing_packaged):
     with pytest.raises(UsageError) as error:
         estimator.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
-    assert "Run: hwbench profile --space SPACE, then hwbench fit --space SPACE" in one_line(error)
+    assert f"Run: hwbench profile --space {SPACE}, then hwbench fit --space {SPACE}" in one_line(error)
 
 
 # The card

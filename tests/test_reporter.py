@@ -78,6 +78,13 @@ def card_of(space: str, lut_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def write_predictor(folder: Path, card: dict[str, Any]) -> None:
+    """The card as version 0.1 stored it, with arrays that hold no row."""
+    folder.mkdir(parents=True)
+    np.savez(folder / "arrays.npz", op_key=np.array([], str), row_ms=np.array([]))
+    write_json(folder / "card.json", {**card, "arrays_sha256": evidence._sha256(folder / "arrays.npz")})
+
+
 def facts(i: int) -> dict[str, Any]:
     return {
         "accuracy": 7.5 - 0.1 * i,
@@ -121,19 +128,23 @@ def invent(root: Path, space: str = "autoformer-tiny", statistic: str = "min", b
     """A workspace and a verified search folder in it, with invented numbers; `skip` ops have no row."""
     lut_path = write_lut(root, spaces.distinct_specs(registry.get("space", space))[skip:])
     card = card_of(space, lut_path)
-    write_json(root / "predictors" / DEVICE / f"onnxruntime-{SETTING.key}" / "card.json", card)
+    write_predictor(root / "predictors" / DEVICE / f"onnxruntime-{SETTING.key}", card)
     (root / "devices").mkdir()
     (root / "devices" / f"{DEVICE}.toml").write_text(DEVICE_FILE)
     found, drawn = sample(space, 3, 0), sample(space, 4, 1)
     folder = root / "s1"
-    write_json(folder / "search.json", search_document(found, card, statistic, budget_ms))
+    rows = verification_rows(found, drawn, statistic)
+    document = search_document(found, card, statistic, budget_ms)
+    for told, row in zip(document["search"]["finalists"], rows, strict=False):
+        told["latency_ms"] = row["predicted_ms"]
+    write_json(folder / "search.json", document)
     trials = [
         {"trial": i, "architecture": f"{i:02x}", "accuracy": 7.5 - 0.1 * i, "latency_ms": 11 - 0.1 * i,
          "upper_ms": 11.33 - 0.103 * i, "fitness": 1.0, "feasible": True}
         for i in range(50)
     ]  # fmt: skip
     schema.write(folder / "trials.parquet", schema.TRIALS, trials, {"about": INVENTED})
-    write_verification(folder, verification_rows(found, drawn, statistic), statistic, budget_ms)
+    write_verification(folder, rows, statistic, budget_ms)
     return folder
 
 
@@ -371,7 +382,6 @@ def _lose_device(folder: Path, root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_refit, "The predictor was fitted again after this search"),
         (_reprofile, "The table has changed since the predictor was fitted"),
         (_lose_device, "no device file (hwbench device detect)"),
     ],
@@ -382,6 +392,30 @@ def test_files_that_changed_are_told(tmp_path: Path, change: Callable[[Path, Pat
     assert says in _text(folder, tmp_path)
 
 
+def test_a_report_never_mixes_two_predictors(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    document = read_json(folder / "search.json", "search")
+    document["search"]["finalists"][0]["latency_ms"] *= 1.01
+    write_json(folder / "search.json", document)
+    with pytest.raises(UsageError, match=r"asked another predictor than the search did\. Run: hwbench verify"):
+        report(folder, workspace=tmp_path)
+    document["search"]["finalists"][0]["latency_ms"] /= 1.01
+    write_json(folder / "search.json", document)
+    _refit(folder, tmp_path)
+    with pytest.raises(UsageError, match=r"is gone: it was fitted again since.*Run: hwbench search with another --out"):
+        report(folder, workspace=tmp_path)
+
+
+def test_a_space_no_calibration_saw_is_called_uncertified(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    path = next(tmp_path.glob("predictors/*/*/card.json"))
+    write_json(path, {**read_json(path, "card"), "spaces": ["bert"]})  # the search still claims to be certified
+    text = report_of(folder, tmp_path)
+    assert "with the uncertified upper bound of its latency" in text
+    assert "Uncertified: the predictor was calibrated on bert, not on autoformer-tiny" in text
+    assert "--uncertified" in text
+
+
 def test_files_of_earlier_steps_are_needed(tmp_path: Path) -> None:
     folder = invent(tmp_path)
     card = next(tmp_path.glob("predictors/*/*/card.json"))
@@ -389,7 +423,7 @@ def test_files_of_earlier_steps_are_needed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="update hwbench"):
         report(folder, workspace=tmp_path)
     card.unlink()
-    with pytest.raises(UsageError, match="Run: hwbench fit --space autoformer-tiny"):
+    with pytest.raises(UsageError, match="is gone"):
         report(folder, workspace=tmp_path)
     with pytest.raises(UsageError, match="no search result"):
         report(tmp_path / "nothing", workspace=tmp_path)

@@ -927,8 +927,13 @@ def test_the_command_killed_and_run_again_ends_like_one_never_killed(package_cop
 
 
 def test_a_space_without_rows_is_refused_with_the_command(run):
-    with pytest.raises(MissingOps) as error:
+    with pytest.raises(UsageError) as error:
         run(space="autoformer-small")
+    assert f"was calibrated on autoformer-small; there are some for {SPACE}," in one_line(error)
+    assert "Run: hwbench profile --space autoformer-small --batch 1" in str(error.value)
+    assert "&& hwbench fit --space autoformer-small --batch 1" in str(error.value)
+    with pytest.raises(MissingOps) as error:
+        run(space="autoformer-small", uncertified=True)
     assert "more (--json lists all). Run: hwbench profile --space autoformer-small --batch 1" in one_line(error)
     assert ", then: hwbench fit --space autoformer-small --batch 1" in str(error.value)
     assert len(error.value.keys) > 10

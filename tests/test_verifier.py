@@ -15,7 +15,7 @@ import hwbench
 from hwbench import device, schema, verifier
 from hwbench.architecture import Architectures, of_values
 from hwbench.cli.main import build
-from hwbench.errors import EnvironmentMismatch, MeasurementError, UsageError
+from hwbench.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.lut import Lut, read_networks
 from hwbench.space.base import lower, sample
 from hwbench.workspace import without_nan
@@ -168,17 +168,19 @@ def test_a_limit_that_is_broken_or_cannot_be_checked_says_so(limited):
     finalists = of_values(SPACE, limited.search["architectures"])
     rows = [{"measured_ms": 5.0}, {"measured_ms": 15.0}]
     about.update(budget_ms=10.0, limits={"params_m": 1.0, f"latency_ms@{ELSEWHERE}": 1e-3, "latency_ms@nowhere": 1.0})
-    budget, size, other, gone = verifier.check_limits(about, finalists, rows, limited.root)
+    about["other_predictors"]["latency_ms@nowhere"] = "anyone"
+    budget, size, other, gone = verifier.check_limits(limited.folder, about, finalists, rows, limited.root)
     assert (budget["winner"], budget["kept"], budget["finalists"], budget["of"]) == (5.0, True, 1, 2)
     assert (size["kept"], size["finalists"], size["of"]) == (False, 0, 2)
     assert (other["kept"], other["finalists"]) == (False, 0)
     assert gone["how"].startswith("not checked: Unknown device 'nowhere'")
     assert (gone["winner"], gone["kept"], gone["finalists"], gone["of"]) == (None, None, None, 0)
     about["other_predictors"][f"latency_ms@{ELSEWHERE}"] = "of another day"
-    assert verifier.check_limits(about, finalists, rows, limited.root)[2]["how"].endswith(
-        "; the predictor was fitted again since"
-    )
-    plain = verifier.check_limits({**about, "certified": False}, finalists, rows, limited.root)[2]
+    replaced = verifier.check_limits(limited.folder, about, finalists, rows, limited.root)[2]
+    assert replaced["how"].startswith(f"not checked: The predictor {limited.folder} was searched with (of another day) is gone")
+    assert replaced["kept"] is None  # another predictor's word would say nothing of this search
+    about["other_predictors"].update(limited.search["search"]["other_predictors"])
+    plain = verifier.check_limits(limited.folder, {**about, "bound": "plain"}, finalists, rows, limited.root)[2]
     assert plain["how"].startswith("predicted, not measured")
     assert plain["winner"] < other["winner"]
 
@@ -189,7 +191,8 @@ def test_a_search_without_limits_has_its_budget_alone(verified):
     assert budget["winner"] == role(verified, "winner")[0]["measured_ms"]
     before = {k: v for k, v in verified.search["search"].items() if k != "limits"}  # as older searches are stored
     rows = [row for row in verified.rows if row["role"] != "random"]
-    assert len(verifier.check_limits(before, of_values(SPACE, verified.search["architectures"]), rows, verified.root)) == 1
+    finalists = of_values(SPACE, verified.search["architectures"])
+    assert len(verifier.check_limits(verified.folder, before, finalists, rows, verified.root)) == 1
 
 
 def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):
@@ -231,10 +234,15 @@ def test_a_search_for_another_device_is_not_measured_here(verified, tmp_path):
 
 
 def test_a_predictor_of_another_machine_verifies_nothing(verified, tmp_path):
-    root = shutil.copytree(verified.root, tmp_path / "workspace")
-    (card,) = (root / "predictors").glob("*/*/card.json")
+    folder = shutil.copytree(verified.folder, tmp_path / "search")
+    (card,) = folder.glob("predictors/*/card.json")
     known = json.loads(card.read_text())
     known["environment"]["runtime_version"] = "0.1"
     card.write_text(json.dumps(known))
+    with pytest.raises(DataError, match="is not the predictor this search used"):
+        hwbench.verify(folder, workspace=verified.root)
+    search = json.loads((folder / "search.json").read_text())
+    del search["search"]["predictors"]  # as version 0.1 wrote it: no hash of the whole card
+    (folder / "search.json").write_text(json.dumps(search))
     with pytest.raises(EnvironmentMismatch, match=r"runtime_version is '0\.1' there"):
-        hwbench.verify(verified.folder, workspace=root)
+        hwbench.verify(folder, workspace=verified.root)

@@ -58,6 +58,24 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, s
     console.print(shown)
 
 
+def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
+    """Which predictor speaks: its name, the spaces it was calibrated on, its age and its error."""
+    from datetime import UTC, datetime
+
+    days = (datetime.now(UTC) - datetime.fromisoformat(used["fitted_at"])).days
+    age = "today" if days < 1 else f"{days} day{'s' * (days > 1)} ago"
+    error = f"error on {space} unknown"
+    if used["mean_abs_error"] is not None:
+        error = f"{used['mean_abs_error']:.1%} mean error on {used['networks']} unseen networks of {space}"
+    typer.echo(
+        f"{cost}: {used['name']} ({used['predictor']}), calibrated on {', '.join(used['spaces'])}, fitted {age}, {error}"
+    )
+    if not used["certified"]:
+        typer.echo(f"UNCERTIFIED: no calibration saw {space}; nothing says how often these bounds hold.")
+    if used.get("stale"):
+        typer.echo(f"note: {used['stale']}")
+
+
 def short(key: str) -> str:
     """A kernel as a person reads it: type and shapes, without attributes and version."""
     from hwbench.network import OpSpec

@@ -72,7 +72,7 @@ def _architectures(
     answers = hwbench.predict(space, arch, device, runtime, options.setting(dtype, batch, threads), workspace, statistic)
     first = answers[0]
     if json:
-        shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source")}
+        shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source", "certified", "predictor")}
         console.emit_json({"space": space, **shared, "predictions": answers})
         return
     rows = [
@@ -80,6 +80,7 @@ def _architectures(
          "coverage": f"{a['coverage']:.0%}"}
         for i, a in enumerate(answers)
     ]  # fmt: skip
+    console.predictor("latency_ms", space, first["predictor"])
     typer.echo(f"from {first['source']}")
     console.table(f"{space} on {first['device']} / {runtime} / {first['setting']}", rows)
 

@@ -30,6 +30,10 @@ def run(
     plain: Annotated[
         bool, typer.Option("--plain", help="Hold the budget against the plain prediction, not its upper bound.")
     ] = False,
+    uncertified: Annotated[
+        bool,
+        typer.Option("--uncertified", help="Search also where no calibration saw the space; bounds are then not certified."),
+    ] = False,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,12 +54,14 @@ def run(
     with console.progress("searching") as tick:
         done = hwbench.search(
             space, budget_ms, out, device, runtime, setting, workspace, strategy, objective, proxy, statistic,
-            evaluations, seed, gamma, not plain, tick, limits, workers,
+            evaluations, seed, gamma, not plain, tick, limits, workers, uncertified=uncertified,
         )  # fmt: skip
     if json:
         console.emit_json(done)
         return
     about = done["search"]
+    for name, used in about["predictors"].items():
+        console.predictor(name, space, used)
     other = "p50" if statistic == "min" else "min"
     rows = [
         {

@@ -42,6 +42,7 @@ def run(
             {**each, "finalists": f"{each['finalists']} of {each['of']}" if each["of"] else None} for each in done["limits"]
         ]
         console.table("Limits of the search, checked again", shown, names)
+    console.predictor("latency_ms", done["space"], done["predictor"])
     typer.echo(
         f"winner: predicted {winner['predicted_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
         f"(spread {winner['min_spread'] or float('nan'):.1%}), p50 {winner['latency_median_ms']:.2f} ms, "
