@@ -29,6 +29,19 @@ _VERBS = {
 """Verb -> the module that does it."""
 _PARTS = {"make_strategy": "strategy.base"}
 """What anyone's own loop is built from -> its module."""
+KINDS = {
+    "op": "hwbench.op",
+    "space": "hwbench.space",
+    "reach": "hwbench.reach",
+    "runtime": "hwbench.runtime",
+    "regressor": "hwbench.regressor",
+    "predictor": "hwbench.predictor",
+    "proxy": "hwbench.proxy",
+    "objective": "hwbench.objective",
+    "strategy": "hwbench.strategy",
+    "table": "hwbench.table",
+}
+"""Kinds of plug-ins whose package does not declare them itself -> where their parts lie; read by the registry."""
 
 __all__ = ["__version__", *sorted({*_VERBS, *_PARTS})]
 

@@ -1,9 +1,12 @@
-"""Plug-ins by file name: `hwbench/<kind>/<name>.py` is the registration of <name>.
+"""Plug-ins by file name: a file `<name>.py` in the folder of a kind is the registration of <name>.
 
+Which kinds there are and where their folders lie is declared by the packages that own them, in their `__init__.py`:
+`KINDS = {kind: package}`; `RENAMED_KINDS = {old: new}` remembers what a kind was called before.
 A plug-in file holds one class named after the file (`ffn_block.py` -> `FfnBlock`) that has every member of
-the contract, the one Protocol class in `<kind>/base.py` named after the kind. `VARIANTS = {"tiny": {...}}`
-in the file gives `<name>-tiny` with those constructor arguments; a variant called "" is `<name>` itself. Options may follow
-a colon: `bert:sequence=384`. Other packages add parts through the entry-point group `hwbench.<kind>`.
+the contract, the one Protocol class named after the kind, in `base.py` of that folder or of the one around it.
+`VARIANTS = {"tiny": {...}}` in the file gives `<name>-tiny` with those constructor arguments; a variant called "" is `<name>`
+itself. Options may follow a colon: `bert:sequence=384`. Other packages add parts through the entry-point group
+`hwbench.<kind>`.
 """
 
 from __future__ import annotations
@@ -14,12 +17,32 @@ import inspect
 import pkgutil
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+import hwbench
 from hwbench.errors import UnknownName, UsageError
 
-KINDS = ("op", "space", "reach", "runtime", "regressor", "predictor", "proxy", "objective", "strategy", "table")
+
+@lru_cache(maxsize=None)
+def kinds() -> dict[str, str]:
+    """Kind -> the package its parts lie in."""
+    return _declared("KINDS")
+
+
+def _declared(name: str) -> dict[str, str]:
+    """What hwbench and the packages directly below it say under that name, together."""
+    below = [f"hwbench.{module.name}" for module in pkgutil.iter_modules(hwbench.__path__) if module.ispkg]
+    found: dict[str, str] = {}
+    for package in ("hwbench", *below):
+        found.update(getattr(importlib.import_module(package), name, {}))
+    return found
+
+
+def _package(kind: str) -> str:
+    if kind not in kinds():
+        raise UnknownName(unknown("kind", kind, kinds()))
+    return kinds()[kind]
 
 
 def names(kind: str) -> list[str]:
@@ -84,23 +107,35 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 @lru_cache(maxsize=None)
 def _targets(kind: str) -> dict[str, Any]:
     """For each name the function that imports and returns the class."""
-    package = importlib.import_module(f"hwbench.{kind}")
+    package = importlib.import_module(_package(kind))
     targets: dict[str, Any] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        if module.name != "base":
+        if module.name != "base" and not module.ispkg:
             targets[module.name] = lambda name=module.name: _class_of(kind, name)
     for point in entry_points(group=f"hwbench.{kind}"):
         if point.name in targets:
             raise UsageError(f"Two parts call themselves {kind} '{point.name}': hwbench's own and {point.value}. Rename one.")
         targets[point.name] = point.load
+    for old, new in _declared("RENAMED_KINDS").items():
+        for point in entry_points(group=f"hwbench.{old}") if new == kind else ():
+            raise UsageError(
+                f"{_distribution(point)} registers '{point.name}' in the entry-point group hwbench.{old}, which is called "
+                f"hwbench.{new} now: register it there."
+            )
     return targets
 
 
+def _distribution(point: EntryPoint) -> str:
+    """The package that registered an entry point."""
+    return f"Package {point.dist.name}" if point.dist is not None else f"Module {point.module}"
+
+
 def _class_of(kind: str, name: str) -> Any:
-    module = importlib.import_module(f"hwbench.{kind}.{name}")
+    module = importlib.import_module(f"{_package(kind)}.{name}")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     if not hasattr(module, class_name):
-        raise UsageError(f"hwbench/{kind}/{name}.py must define a class named {class_name}; it does not.")
+        path = f"{module.__name__.replace('.', '/')}.py"
+        raise UsageError(f"{path} must define a class named {class_name}; it does not.")
     return getattr(module, class_name)
 
 
@@ -110,9 +145,18 @@ def _variants(kind: str, name: str) -> dict[str, dict[str, Any]]:
     return getattr(module, "VARIANTS", {})
 
 
+@lru_cache(maxsize=None)
+def contract(kind: str) -> Any:
+    """The Protocol that parts of a kind follow."""
+    package = _package(kind)
+    inside = any(module.name == "base" for module in pkgutil.iter_modules(importlib.import_module(package).__path__))
+    base = package if inside else package.rpartition(".")[0]
+    return getattr(importlib.import_module(f"{base}.base"), kind.capitalize())
+
+
 def _check_contract(kind: str, instance: Any) -> None:
-    contract = getattr(importlib.import_module(f"hwbench.{kind}.base"), kind.capitalize())
-    members = {*contract.__dict__, *contract.__annotations__}
+    wanted = contract(kind)
+    members = {*wanted.__dict__, *wanted.__annotations__}
     missing = sorted(m for m in members if not m.startswith("_") and not hasattr(instance, m))
     if missing:
         cls = type(instance)

@@ -14,7 +14,7 @@ from hwbench.limits import SIZES
 
 ROOT = Path(hwbench.__file__).parents[1]
 TEXT, README = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "README.md").read_text()
-SHOWN = dict(re.findall(r"`hwbench/(\w+/\w+\.py)`[^`]*:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
+SHOWN = dict(re.findall(r"`hwbench/([\w/]+\.py)`[^`]*:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
 """Path below hwbench/ -> what stands in the code block after it."""
 
 RUN = {

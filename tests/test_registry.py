@@ -19,9 +19,13 @@ from hwbench.errors import UnknownName, UsageError
 PACKAGE = Path(hwbench.__file__).parent
 
 
-@pytest.mark.parametrize("kind", registry.KINDS)
+def folder_of(kind: str) -> Path:
+    return PACKAGE.parent / registry.kinds()[kind].replace(".", "/")
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
 def test_the_list_of_names_is_the_list_of_files(kind):
-    files = {path.stem for path in (PACKAGE / kind).glob("*.py")} - {"__init__", "base"}
+    files = {path.stem for path in folder_of(kind).glob("*.py")} - {"__init__", "base"}
     found = registry.names(kind)
     assert list(dict.fromkeys(name.partition("-")[0] for name in found)) == sorted(files)
     assert len(found) == len(set(found)) >= 1
@@ -95,7 +99,7 @@ def foreign(monkeypatch):
     """Installs another package's part: foreign(kind, name, source of its module, class)."""
 
     def forget() -> None:
-        for cached in (registry.get, registry._targets, registry._variants):
+        for cached in (registry.get, registry.kinds, registry._targets, registry._variants):
             cached.cache_clear()
 
     def install(kind: str, name: str, source: str, cls: str = "Part") -> None:
@@ -142,6 +146,40 @@ def test_two_parts_of_one_name_are_refused(foreign):
         registry.names("op")
 
 
+def test_a_part_registered_under_the_old_name_of_its_kind_is_told_the_new_one(foreign, monkeypatch):
+    foreign("gadget", "mine", "class Part: ...")
+    monkeypatch.setattr(hwbench, "RENAMED_KINDS", {"gadget": "op"}, raising=False)
+    with pytest.raises(UsageError) as error:
+        registry.get("op", "linear")
+    assert str(error.value) == (
+        "Module foreign_package registers 'mine' in the entry-point group hwbench.gadget, which is called hwbench.op now: "
+        "register it there."
+    )
+    assert registry.names("objective")
+
+
+def test_a_package_declares_its_own_kinds_and_folders_are_no_parts(copy):
+    done = copy(
+        "from hwbench import registry\n"
+        "from pathlib import Path\n"
+        "room = Path(hwbench.__file__).parent / 'garage'\n"
+        "for folder in (room, room / 'tool', room / 'tool' / 'box'):\n"
+        "    folder.mkdir()\n"
+        "    (folder / '__init__.py').write_text('')\n"
+        "(room / '__init__.py').write_text('KINDS = {\"tool\": \"hwbench.garage.tool\"}')\n"
+        "(room / 'base.py').write_text('class Tool:\\n    def turn(self): ...')\n"
+        "(room / 'tool' / 'wrench.py').write_text('class Wrench:\\n    def turn(self): return 1')\n"
+        "assert registry.names('tool') == ['wrench'] and registry.get('tool', 'wrench').turn() == 1\n"
+        "assert registry.contract('tool').__module__ == 'hwbench.garage.base'\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_kind_nobody_declared_is_answered_with_the_nearest_ones():
+    with pytest.raises(UnknownName, match=r"Unknown kind 'spaces'. Did you mean space"):
+        registry.names("spaces")
+
+
 def test_a_part_that_lacks_members_of_its_contract_is_refused_by_name(foreign):
     foreign("op", "half", "class Part:\n    fields = {}\n    def work(self, spec): ...\n    def expand(self, spec): ...")
     with pytest.raises(UsageError, match=r"op foreign_package.Part lacks emit, parameters, signature of its contract"):
@@ -155,9 +193,10 @@ def copy(tmp_path):
 
     def run(script: str, **files: str) -> subprocess.CompletedProcess[str]:
         for name, source in files.items():
-            path = tmp_path / "hwbench" / name.replace("__", "/")
-            assert not path.with_suffix(".py").exists()
-            path.with_suffix(".py").write_text(source)
+            kind, _, part = name.partition("__")
+            path = tmp_path / folder_of(kind).relative_to(PACKAGE.parent) / f"{part}.py"
+            assert not path.exists()
+            path.write_text(source)
         head = f"import hwbench; assert hwbench.__file__.startswith({str(tmp_path)!r}), hwbench.__file__\n"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-W", "error", "-c", head + script]
@@ -170,7 +209,7 @@ def test_listing_names_imports_nothing_heavy(copy):
     done = copy(
         "import sys\n"
         "from hwbench import registry\n"
-        "assert all(registry.names(kind) for kind in registry.KINDS)\n"
+        "assert all(registry.names(kind) for kind in registry.kinds())\n"
         "heavy = {'torch', 'onnx', 'onnxruntime', 'sklearn', 'matplotlib', 'lightgbm'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

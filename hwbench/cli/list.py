@@ -26,7 +26,7 @@ def run(
     from hwbench.errors import UnknownName
 
     singular = PLURALS.get(kind, kind)
-    if singular not in registry.KINDS:
+    if singular not in registry.kinds():
         raise UnknownName(registry.unknown("kind", kind, PLURALS))
     rows = [{"name": name, "about": registry.about(singular, name)} for name in registry.names(singular)]
     if singular == "space":
