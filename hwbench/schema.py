@@ -1,8 +1,8 @@
 """Every stored column once: type, unit, meaning. The only place that opens Parquet.
 
 A table's footer holds `hwbench` = {schema, version, hwbench_version, checksum, ...facts}; reading checks all
-of it. Columns are only ever added: an older version is read through a named step in MIGRATIONS, a newer one
-is an error that says "update hwbench".
+of it. Columns are only ever added: an older version is read through the table's migrations, a newer one is an error that
+says "update hwbench".
 
 Version history
     lut 1, networks 1, trials 1, verification 1: first.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,15 +63,37 @@ class Table:
     columns: tuple[Column, ...]
     identity: tuple[str, ...]
     """Columns that name a row; unique and sorted."""
+    migrations: Mapping[int, Callable[[Any, Table], Any]] = field(default_factory=dict, hash=False)
+    """Version -> step to the next one: (data, this table) -> data."""
 
 
-_SETTING = (
+def add_columns(data: pa.Table, table: Table) -> pa.Table:
+    """The step that only adds columns: the data with every column of the newest version; those it lacks are null."""
+    import pyarrow as pa
+
+    here = set(data.schema.names)
+    arrays = [data.column(c.name) if c.name in here else pa.nulls(len(data), _arrow_type(c.type)) for c in table.columns]
+    return pa.table(arrays, schema=_arrow_schema(table))
+
+
+def add_verdicts(data: pa.Table, table: Table) -> pa.Table:
+    """The step of latencies from version 1 to 2: `status` held the verdict too."""
+    import pyarrow as pa
+
+    old = data.column("status").to_pylist()
+    words = [{"ok": "stable", "noisy": "noisy"}.get(status) for status in old]
+    told = pa.array(["ok" if status == "noisy" else status for status in old], pa.string())
+    data = data.set_column(data.schema.names.index("status"), "status", told)
+    return add_columns(data.append_column("verdict", pa.array(words, pa.string())), table)
+
+
+SETTING_COLUMNS = (
     Column("dtype", "string", "number format of weights and activations"),
     Column("batch", "int64", "samples per run"),
     Column("threads", "int64", "threads of the runtime"),
     Column("scenario", "string", "how runs follow each other"),
 )
-_LATENCY = (
+LATENCY_COLUMNS = (
     Column("latency_min_ms", "float64", "smallest level (the lowest speed met often) over all processes", nullable=True),
     Column("latency_median_ms", "float64", "median over processes of process medians", nullable=True),
     Column("min_spread", "float64", "spread of the three lowest processes, relative", nullable=True),
@@ -86,7 +108,7 @@ _LATENCY = (
     Column("median_high_ms", "float64", "its upper end", nullable=True),
     Column("other_cores", "float64", "CPU cores other processes kept busy meanwhile", nullable=True),
 )
-_COUNTED = (
+COUNTED_COLUMNS = (
     Column("instructions", "float64", "instructions one run executes, counted under emulation", nullable=True),
     Column("executes_on", "string", "what computed: cpu, a GPU's name, or a software device", nullable=True),
 )
@@ -96,19 +118,20 @@ LUT = Table(
     (
         Column("key", "string", "canonical op key"),
         Column("op", "string", "operator or fused block"),
-        *_SETTING,
-        *_LATENCY,
+        *SETTING_COLUMNS,
+        *LATENCY_COLUMNS,
         Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch", nullable=True),
         Column("bytes_moved", "float64", "least traffic of one run, whole batch", nullable=True),
         Column("parameters", "float64", "learned values", nullable=True),
         Column("overhead_ms", "float64", "cost of an empty call, subtracted from the latencies of this row", nullable=True),
-        *_COUNTED,
+        *COUNTED_COLUMNS,
         Column("overhead_instructions", "float64", "those of an empty call, subtracted from this row's", nullable=True),
         Column(
             "latency_mean_ms", "float64", "mean over runs, of tables others published; nothing of ours is a mean", nullable=True
         ),
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
+    {1: add_verdicts, 2: add_columns},
 )
 NETWORKS = Table(
     "networks",
@@ -116,12 +139,13 @@ NETWORKS = Table(
     (
         Column("space", "string", "search space"),
         Column("architecture", "string", "architecture as JSON values"),
-        *_SETTING,
-        *_LATENCY,
+        *SETTING_COLUMNS,
+        *LATENCY_COLUMNS,
         Column("key", "string", "identity in the journal"),
-        *_COUNTED,
+        *COUNTED_COLUMNS,
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
+    {1: add_verdicts, 2: add_columns},
 )
 TRIALS = Table(
     "trials",
@@ -146,6 +170,7 @@ TRIALS = Table(
         Column("costs", "numbers", "what else is limited, by name, and upper bounds of what is predicted", nullable=True),
     ),
     ("trial",),
+    {1: add_columns},
 )
 VERIFICATION = Table(
     "verification",
@@ -156,7 +181,7 @@ VERIFICATION = Table(
         Column("role", "string", "winner, finalist or random"),
         Column("predicted_ms", "float64", "plain prediction of the statistic"),
         Column("upper_ms", "float64", "its upper bound"),
-        *_LATENCY,
+        *LATENCY_COLUMNS,
         Column("measured_ms", "float64", "the budget's statistic, measured"),
         Column("plain_sum_ms", "float64", "sum of the table's rows, no calibration"),
         Column("flops_ms", "float64", "calibrated FLOPs, fitted on the same networks", nullable=True),
@@ -164,44 +189,8 @@ VERIFICATION = Table(
         Column("primitive_calibrated_ms", "float64", "the same, calibrated on the same networks", nullable=True),
     ),
     ("space", "architecture"),
+    {1: add_verdicts},
 )
-
-
-def _add_verdicts(table: Table) -> Callable[[pa.Table], pa.Table]:
-    """Step from version 1 to 2: `status` held the verdict too."""
-
-    def step(data: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        old = data.column("status").to_pylist()
-        words = [{"ok": "stable", "noisy": "noisy"}.get(status) for status in old]
-        told = pa.array(["ok" if status == "noisy" else status for status in old], pa.string())
-        data = data.set_column(data.schema.names.index("status"), "status", told)
-        return _widened(data.append_column("verdict", pa.array(words, pa.string())), table)
-
-    return step
-
-
-def _widened(data: pa.Table, table: Table) -> pa.Table:
-    """The data with every column of the newest version; those it lacks are null."""
-    import pyarrow as pa
-
-    here = set(data.schema.names)
-    arrays = [data.column(c.name) if c.name in here else pa.nulls(len(data), _arrow_type(c.type)) for c in table.columns]
-    return pa.table(arrays, schema=_arrow_schema(table))
-
-
-def _add_columns(table: Table) -> Callable[[pa.Table], pa.Table]:
-    """A step that only adds columns: what older files do not tell is null."""
-    return lambda data: _widened(data, table)
-
-
-MIGRATIONS: dict[tuple[str, int], Callable[[Any], Any]] = {
-    (TRIALS.name, 1): _add_columns(TRIALS),
-    **{(table.name, 1): _add_verdicts(table) for table in (LUT, NETWORKS, VERIFICATION)},
-    **{(table.name, 2): _add_columns(table) for table in (LUT, NETWORKS)},
-}
-"""(table, version) -> step to the next version."""
 
 
 def write(path: Path, table: Table, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
@@ -260,9 +249,9 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
     if written != found:
         raise DataError(f"{path} was edited after hwbench wrote it (checksum differs); restore it or make it again.")
     for step in range(version, table.version):
-        if (table.name, step) not in MIGRATIONS:
+        if step not in table.migrations:
             raise DataError(f"{path} has version {version}, which this hwbench cannot read; make it again.")
-        data = MIGRATIONS[table.name, step](data)
+        data = table.migrations[step](data, table)
     if data.schema.names != [c.name for c in table.columns]:
         raise DataError(f"{path} lacks columns of {table.name} version {table.version}; make it again.")
     return data, footer
