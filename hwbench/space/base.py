@@ -210,22 +210,22 @@ class Lowering:
         return self._index[name, layer]
 
 
-def _joined(first: Sight, second: Sight) -> Sight:
+def join_sights(first: Sight, second: Sight) -> Sight:
     """All that either sees, the value where one of them sees that; in the order of the genes."""
     return {g: first.get(g, False) or second.get(g, False) for g in sorted({*first, *second})}
 
 
-def _state(genes: Mapping[int, int], sight: Sight) -> tuple[int, ...]:
+def state_of(genes: Mapping[int, int], sight: Sight) -> tuple[int, ...]:
     """What can be seen of an architecture."""
     return tuple(genes[g] if whole else min(genes[g], 1) for g, whole in sight.items())
 
 
-def _states(sizes: Sequence[int], sight: Sight) -> Iterator[tuple[int, ...]]:
+def all_states(sizes: Sequence[int], sight: Sight) -> Iterator[tuple[int, ...]]:
     """All that can be seen of any architecture; read as genes, a state is an architecture that shows it."""
     return itertools.product(*(range(sizes[g] if whole else min(sizes[g], 2)) for g, whole in sight.items()))
 
 
-def _table(sizes: Sequence[int], sight: Sight, values: Mapping[tuple[int, ...], Any], dtype: Any) -> np.ndarray:
+def table_of(sizes: Sequence[int], sight: Sight, values: Mapping[tuple[int, ...], Any], dtype: Any) -> np.ndarray:
     """Values of states as an array over all choices of the genes seen; what no state was seen for is 0."""
     table = np.zeros([sizes[g] if whole else min(sizes[g], 2) for g, whole in sight.items()], dtype)
     for state, value in values.items():
@@ -289,22 +289,22 @@ def activity(space: Space) -> Activity:
             for value in {0, size // 2, size - 1}:
                 probe = lowered([value if i == gene else corner[i] for i in range(len(sizes))])
                 for read, deciders in probe.read_under.items():
-                    under[read] = _joined(under[read], deciders)
-    control = reduce(_joined, under.values())
+                    under[read] = join_sights(under[read], deciders)
+    control = reduce(join_sights, under.values())
     if math.prod(sizes[g] for g in control) > MAX_CONTROL_STATES:
         raise UsageError(f"Space {space.name}: more than {MAX_CONTROL_STATES} states decide which genes are active.")
     active: dict[int, dict[tuple[int, ...], int]] = {g: {} for g in under}
     valid: dict[tuple[int, ...], bool] = {}
-    for state in _states(sizes, control):
+    for state in all_states(sizes, control):
         genes = dict(enumerate(high)) | dict(zip(control, state, strict=True))
         record = lowered(list(genes.values()))
         valid[state] = record.is_network
         for gene in record.read_under:
-            active[gene][_state(genes, under[gene])] = 1
+            active[gene][state_of(genes, under[gene])] = 1
     if not any(valid.values()):
         raise UsageError(f"Space {space.name}: none of its architectures is a network.")
-    tables = {g: (tuple(sight), _table(sizes, sight, active[g], np.uint8)) for g, sight in under.items()}
-    return Activity(tuple(control), tables, _table(sizes, control, valid, bool))
+    tables = {g: (tuple(sight), table_of(sizes, sight, active[g], np.uint8)) for g, sight in under.items()}
+    return Activity(tuple(control), tables, table_of(sizes, control, valid, bool))
 
 
 def canonical(space: Space, population: Population) -> Population:
@@ -478,7 +478,7 @@ def slots(space: Space) -> tuple[Slot, ...]:
             repeats.update({node.name: phase.repeat for node in phase.network.nodes})
         found = {node.name: node.spec for phase in workload.phases for node in phase.network.nodes}
         for name, sight in lowering.node_reads.items():
-            joined = _joined(reads.get(name, {}), sight)
+            joined = join_sights(reads.get(name, {}), sight)
             if reads.get(name) != joined:
                 reads[name] = joined
                 shape = [sizes[g] for g in joined]
@@ -487,10 +487,10 @@ def slots(space: Space) -> tuple[Slot, ...]:
                         f"Space {space.name}: node {name} depends on {len(shape)} genes with too many combinations."
                     )
                 seen[name] = {}
-                open_states[name] = list(_states(sizes, joined))
+                open_states[name] = list(all_states(sizes, joined))
         genes = dict(enumerate(column))
         for name, sight in reads.items():
-            seen[name].setdefault(_state(genes, sight), found.get(name))
+            seen[name].setdefault(state_of(genes, sight), found.get(name))
 
     record([s - 1 for s in sizes])
     record([0] * len(sizes))
@@ -517,7 +517,7 @@ def slots(space: Space) -> tuple[Slot, ...]:
             name,
             tuple(sight),
             tuple(sizes[g] for g in sight),
-            tuple(_table(sizes, sight, seen[name], object).ravel().tolist()),
+            tuple(table_of(sizes, sight, seen[name], object).ravel().tolist()),
             repeats[name],
         )
         for name, sight in reads.items()
