@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hwbench
 from hwbench.errors import DataError, MeasurementError, UsageError
 
 FOLDERS = ("devices", "luts", "predictors", "reports")
@@ -21,7 +22,7 @@ FOLDERS = ("devices", "luts", "predictors", "reports")
 
 def packaged() -> Path:
     """The shipped data: `hwbench/_data` in an installed wheel, the repository's root in a checkout."""
-    here = Path(__file__).resolve().parent
+    here = Path(hwbench.__file__).resolve().parent
     return here / "_data" if (here / "_data").is_dir() else here.parent
 
 
