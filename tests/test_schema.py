@@ -79,8 +79,8 @@ def test_rows_come_back_sorted_and_complete(path, table, data):
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @settings(max_examples=40)
 @given(data=st.data())
-def test_rows_of_every_table_come_back(path, table, data):
-    check_rows_come_back(path, table, data.draw(rows_of(table)))
+def test_rows_of_every_table_come_back(tmp_path_factory, table, data):
+    check_rows_come_back(tmp_path_factory.mktemp("table") / "table.parquet", table, data.draw(rows_of(table)))
 
 
 def test_missing_is_null_in_the_file_and_never_a_number(path):
@@ -235,7 +235,8 @@ def test_a_footer_that_says_nothing_is_damage(path, footer):
         schema.read(path, SMALL)
 
 
-def test_the_footer_is_one_json_document(path):
+def test_the_footer_is_one_json_document(tmp_path):
+    path = tmp_path / "table.parquet"
     schema.write(path, LUT, [], {"settings": {"seed": 3}})
     footer = json.loads(pq.read_metadata(path).metadata[schema.FOOTER_KEY])
     assert footer["settings"] == {"seed": 3}

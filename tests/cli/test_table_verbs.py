@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import hwbench
 from hwbench import schema
 from hwbench.cli.table import app
 from hwbench.errors import DataError, UsageError
@@ -63,7 +64,7 @@ def test_bad_input_is_one_line(tmp_path, asked):
     with pytest.raises(UsageError, match="--where 'table' is not understood; write name=value"):
         run(*asked, "--where", "table")
     command = [sys.executable, "-m", "hwbench.cli.main", "table", *map(str, asked)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(schema.__file__).parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(hwbench.__file__).parents[1])
     assert done.returncode == DataError.exit_code
     assert done.stderr.startswith("hwbench: ")
     assert len(done.stderr.splitlines()) == 1
