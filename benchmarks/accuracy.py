@@ -25,19 +25,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from hwbench import anatomy, appraiser, architecture, conformal, device
+from hwbench import anatomy, appraiser, architecture, device
 from hwbench.architecture import Architectures
 from hwbench.catalogue import catalogue
 from hwbench.cli._console import progress
+from hwbench.core import conformal
+from hwbench.core.errors import HwbenchError
+from hwbench.core.files import atomic_write, write_json
+from hwbench.core.workspace import Workspace
 from hwbench.engine.policy import Policy
-from hwbench.errors import HwbenchError
 from hwbench.estimator import calibration_sets, fit, flops_of, stored_networks
 from hwbench.measurer import MEASURE_POLICY, measure
 from hwbench.network import OpSpec, Setting
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs, profile_specs
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace, atomic_write, write_json
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert", "nasvit")
 TEST = {"autoformer-tiny": 140, "autoformer-small": 80, "bert": 50, "nasvit": 130}

@@ -20,17 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import active, registry, stats
+from hwbench import active
 from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.active import Judge, Step
+from hwbench.core import registry, stats
+from hwbench.core.files import atomic_write, write_json
+from hwbench.core.workspace import Workspace
 from hwbench.estimator import calibration_sets
 from hwbench.lut import Lut
 from hwbench.network import Setting, Workload
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import needed_specs
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace, atomic_write, write_json
 
 SEEDS = range(5)
 TOLERANCE = 0.05

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import conformal, datasheet, gpu, schema
-from hwbench.workspace import atomic_write, write_json
+from hwbench import datasheet, gpu
+from hwbench.core import conformal, schema
+from hwbench.core.files import atomic_write, write_json
 
 DRAWS, PER_CELL = 10, 1000
 UTILISATION = {

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, conformal, registry, schema, stats
-from hwbench.workspace import write_json
+from hwbench import __version__
+from hwbench.core import conformal, registry, schema, stats
+from hwbench.core.files import write_json
 
 FILE = "hat/latency.parquet"
 TARGET, NOISE = "latency_total_ms", ("latency_std_encoder_ms", "latency_std_decoder_ms")

@@ -26,19 +26,21 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, estimator, registry
+from hwbench import __version__, estimator
 from hwbench.architecture import RESULT_NAME, Architectures, fingerprint
 from hwbench.cli._console import progress
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
+from hwbench.core.files import atomic_write, write_json
+from hwbench.core.genes import Genes
 from hwbench.cost import CompiledSum
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem
+from hwbench.problem import Problem
 from hwbench.profiler import Tick, measure_networks
 from hwbench.relaxation import descend, expected_cost, most_likely, sample_choices
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
 from hwbench.strategy.base import Strategy
 from hwbench.variation import Seen
-from hwbench.workspace import atomic_write, write_json
 
 SPACE, PROXY, STATISTIC, RUNTIME = "autoformer-tiny", "params", "min", "onnxruntime"
 METHODS = {

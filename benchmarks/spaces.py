@@ -27,12 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, estimator, registry
+from hwbench import __version__, estimator
 from hwbench import device as devices
 from hwbench.architecture import Architectures, export
 from hwbench.cli._console import progress
+from hwbench.core import registry
+from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
+from hwbench.core.files import atomic_write, write_json
 from hwbench.engine.policy import Policy
-from hwbench.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.estimator import Fitted
 from hwbench.measurer import MEASURE_POLICY, measure
 from hwbench.network import Network, Workload
@@ -40,7 +42,6 @@ from hwbench.predictor.base import sum_ops
 from hwbench.profiler import NETWORK_POLICY, profile
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
-from hwbench.workspace import atomic_write, write_json
 
 SAMPLES, SEED = 1000, 2026
 STATISTIC, OTHER = "min", "p50"

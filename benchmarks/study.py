@@ -22,16 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import architecture, device, registry, stats
+from hwbench import architecture, device, latency
 from hwbench.architecture import Architectures
 from hwbench.cli._console import progress, table
+from hwbench.core import registry, stats
+from hwbench.core.files import write_json
 from hwbench.engine.policy import Policy
 from hwbench.estimator import calibration_sets, fit
 from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
 from hwbench.searcher import search
 from hwbench.space import base as spaces
 from hwbench.verifier import ESTIMATES, compare, summarise
-from hwbench.workspace import write_json
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert:sequence=32", "bert", "bert:sequence=384")
 UNSEEN = {"autoformer-tiny": 40, "autoformer-small": 40, "bert:sequence=32": 14, "bert": 13, "bert:sequence=384": 13}
@@ -89,7 +90,7 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
         "card": {k: fitted.card[k] for k in ("statistics", "noise", "rebuild")},
         "estimates": {name: summarise(group) for name, group in groups.items()},
         "two_measurements": {name: asdict(repeat_agreement(group)) for name, group in groups.items()},
-        "noise": stats.noise(rows),
+        "noise": latency.noise(rows),
         "networks": rows,
         "seconds": time.monotonic() - started,
     }

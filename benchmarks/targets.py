@@ -26,17 +26,18 @@ from typing import Any
 import numpy as np
 
 import hwbench
-from hwbench import __version__, estimator, lineup, markdown, registry
+from hwbench import __version__, estimator, lineup
 from hwbench import device as devices
 from hwbench.architecture import sample
 from hwbench.cli._console import progress
+from hwbench.core import markdown, registry
+from hwbench.core.errors import HwbenchError
+from hwbench.core.files import atomic_write, write_json
 from hwbench.engine.policy import Policy
-from hwbench.errors import HwbenchError
 from hwbench.lut import Lut
 from hwbench.network import Setting
 from hwbench.profiler import measure_networks, needed_specs, profile_specs
 from hwbench.space import base as spaces
-from hwbench.workspace import atomic_write, write_json
 
 EMULATED = "emulated-cortex-a72"
 COUNTED_SPACES = ("autoformer-tiny", "nasbench201")

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.cost import CompiledSum
 from hwbench.space import base as spaces
 

@@ -14,9 +14,10 @@ import time
 import numpy as np
 import pytest
 
-from hwbench import anatomy, registry
+from hwbench import anatomy
 from hwbench.appraiser import REACH, Prices, terms_of
 from hwbench.catalogue import catalogue
+from hwbench.core import registry
 from hwbench.cost import CompiledSum
 from hwbench.network import Setting
 from hwbench.op import base as ops

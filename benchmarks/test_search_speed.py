@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 
 from benchmarks.test_predict_speed import synthetic_ms
-from hwbench import estimator, registry
+from hwbench import estimator
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.cost import CompiledSum
-from hwbench.errors import UsageError
 from hwbench.problem import Problem
 from hwbench.space import base as spaces
 

@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from hwbench import newdevice, population, positions
-from hwbench.workspace import atomic_write, write_json
+from hwbench.core.files import atomic_write, write_json
 
 EXACT = ("asic", "fpga")
 COUNTS = (10, 20, 50)

@@ -32,13 +32,13 @@ import numpy as np
 
 from hwbench import architecture, device, measure, profile
 from hwbench.cli._console import progress
+from hwbench.core.files import write_json
 from hwbench.engine.policy import Policy
 from hwbench.lut import Lut
 from hwbench.network import NetworkBuilder, OpSpec, Setting, Tensor
 from hwbench.op import base as ops
 from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs
 from hwbench.runtime.onnxruntime import Onnxruntime
-from hwbench.workspace import write_json
 
 SPACES = ("autoformer-tiny", "bert")
 ALL_SPACES = ("autoformer-tiny", "autoformer-small", "autoformer-base", "bert")

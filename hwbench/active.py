@@ -24,16 +24,16 @@ import numpy as np
 
 from hwbench import device as devices
 from hwbench import lut as luts
-from hwbench import registry
+from hwbench.core import registry
+from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.engine.policy import Policy
-from hwbench.errors import MeasurementError, UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import ProfileResult, Tick, needed_specs, no_tick, profile_specs
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
-from hwbench.workspace import Workspace
 
 GOAL = re.compile(r"(p95|mean) error < ([0-9]+(?:\.[0-9]+)?) ?%")
 ORDERS = ("active", "random", "space-filling")

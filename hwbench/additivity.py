@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import Workload
 from hwbench.predictor.base import Predictor, sum_ops
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry
-from hwbench.errors import DataError, UsageError
+from hwbench.core import registry
+from hwbench.core.errors import DataError, UsageError
 from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Setting, Tensor, Workload
 from hwbench.op import kernel as kernels
 from hwbench.op.base import LARGE_BYTES, length_prefix

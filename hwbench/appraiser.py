@@ -27,22 +27,23 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import anatomy, conformal, estimator, registry, stats
+from hwbench import anatomy, estimator
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.anatomy import Anatomy
 from hwbench.architecture import Architectures
-from hwbench.conformal import Band
+from hwbench.core import conformal, registry, stats
+from hwbench.core.conformal import Band
+from hwbench.core.errors import DataError, MissingOps, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
-from hwbench.errors import DataError, MissingOps, UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.op_model import OpModel
 from hwbench.profiler import Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace
 
 KIND = "onnx"
 TERMS = ("rows_ms", "activations_mb", "nodes")

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry
-from hwbench.errors import DataError, UsageError
+from hwbench.core import registry
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import read_json, write_json, writing
 from hwbench.network import Setting
 from hwbench.op.base import write_model
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
-from hwbench.workspace import read_json, write_json, writing
 
 VERSION = 1
 RESULT_NAME = "search.json"

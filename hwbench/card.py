@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__
-from hwbench.errors import DataError, UsageError
-from hwbench.workspace import atomic_write, read_json, write_json
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import atomic_write, read_json, write_json
 
 VERSION = 2
 REQUIRED = ("kind", "device", "data", "features", "errors", "coverage", "noise_ceiling", "rebuild")

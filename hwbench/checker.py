@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hwbench.errors import MeasurementError, UsageError
+from hwbench.core.errors import MeasurementError, UsageError
 
 PROC = Path("/proc")
 CPUS = Path("/sys/devices/system/cpu")

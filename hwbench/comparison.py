@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 Answer = Literal["faster", "slower", "same", "too close to call"]
 Pairs = Mapping[str, Sequence[tuple[float, float]]]

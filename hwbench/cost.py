@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import OpSpec
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import card, device, registry, schema
-from hwbench.errors import DataError, UnknownName, UsageError
-from hwbench.workspace import Workspace
+from hwbench import card, device
+from hwbench.core import registry, schema
+from hwbench.core.errors import DataError, UnknownName, UsageError
+from hwbench.core.workspace import Workspace
 
 Array = np.ndarray
 BINARY = ("add", "mul", "div", "pow")

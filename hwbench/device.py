@@ -21,9 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hwbench import environment, peaks, registry
-from hwbench.errors import DataError, HwbenchError, UnknownName, UsageError
-from hwbench.workspace import Workspace, atomic_write
+from hwbench import environment, peaks
+from hwbench.core import registry
+from hwbench.core.errors import DataError, HwbenchError, UnknownName, UsageError
+from hwbench.core.files import atomic_write
+from hwbench.core.workspace import Workspace
 
 VERSION = 1
 KINDS = ("x86", "arm", "gpu")

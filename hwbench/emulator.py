@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from hwbench.errors import MeasurementError, UnknownName
-from hwbench.registry import unknown
-from hwbench.workspace import write_json
+from hwbench.core.errors import MeasurementError, UnknownName
+from hwbench.core.files import write_json
+from hwbench.core.registry import unknown
 
 RECIPE = 1
 """Raised when what a set-up makes changes in a way that neither the plugin's source nor a guest's description shows."""

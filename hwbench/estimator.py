@@ -26,17 +26,20 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import additivity, conformal, registry, stats
+from hwbench import additivity, latency
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.architecture import Architectures, fingerprint, of_values, sample
 from hwbench.architecture import read as read_architectures
-from hwbench.conformal import Band
+from hwbench.core import conformal, registry, stats
+from hwbench.core.conformal import Band
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import atomic_write, without_nan, write_json
+from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
-from hwbench.errors import DataError, UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Prediction, Setting, Workload
 from hwbench.op import base as ops
@@ -45,7 +48,6 @@ from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
 from hwbench.space.base import Space
-from hwbench.workspace import Workspace, atomic_write, without_nan, write_json
 
 VERSION = cards.VERSION
 KIND = "op-sum"
@@ -406,7 +408,7 @@ def _fit_all(
             "baselines": _baselines(loads, fit_keys, truth, rows_ms),
         }
         predictors[statistic] = predictor
-    document["noise"] = stats.noise([rows[k] for k in loads])
+    document["noise"] = latency.noise([rows[k] for k in loads])
     return document, predictors, arrays
 
 

@@ -17,11 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, registry, schema
+from hwbench import __version__, trials_schema, verification_schema
 from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.architecture import RESULT_NAME, of_values
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core import registry, schema
+from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.files import read_json
+from hwbench.core.workspace import Workspace
 from hwbench.estimator import Fitted, flops_of
 from hwbench.limits import LATENCY
 from hwbench.lut import Lut
@@ -29,7 +32,6 @@ from hwbench.network import OpSpec, Setting
 from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import base as spaces
 from hwbench.verifier import certified, searched_with
-from hwbench.workspace import Workspace, read_json
 
 FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
 """What a verified search's folder holds."""
@@ -158,7 +160,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
     if missing := [name for name in FILES if not (folder / name).exists()]:
         raise UsageError(f"{folder} was not verified yet (no {missing[0]}). {again}")
     about, verification = document["search"], read_json(folder / "verification.json", "verification")
-    rows = schema.read(folder / "verification.parquet", schema.VERIFICATION)[0].to_pylist()
+    rows = schema.read(folder / "verification.parquet", verification_schema.VERIFICATION)[0].to_pylist()
     known = [(json.loads(row["architecture"]), row) for row in rows]
     finalists = [row for values in document["architectures"] for stored, row in known if stored == values]
     roles = ["winner", *["finalist"] * (len(about["finalists"]) - 1)]
@@ -168,7 +170,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
     told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, about["finalists"], strict=True)]
     if any(abs(verified - searched) > ROUNDING * searched for verified, searched in told):
         raise UsageError(f"The verification in {folder} asked another predictor than the search did. {again}")
-    trials = schema.read(folder / "trials.parquet", schema.TRIALS)[0]
+    trials = schema.read(folder / "trials.parquet", trials_schema.TRIALS)[0]
     columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
     try:
         device = devices.get(about["device"], place.root)

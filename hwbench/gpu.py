@@ -25,7 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import card, conformal, registry
+from hwbench import card
+from hwbench.core import conformal, registry
+from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.datasheet import (
     DIMS,
     FAMILIES,
@@ -44,7 +46,6 @@ from hwbench.datasheet import (
     throttled,
     tree_features,
 )
-from hwbench.errors import DataError, UnknownName, UsageError
 
 Array = np.ndarray
 

@@ -31,10 +31,10 @@ from statistics import median
 from typing import Any, Literal
 
 from hwbench import lut as luts
-from hwbench import schema
+from hwbench import lut_schema
+from hwbench.core.errors import DataError, UsageError
 from hwbench.engine.policy import Policy
 from hwbench.environment import CHECKED, Environment
-from hwbench.errors import DataError, UsageError
 from hwbench.journal import Journal
 from hwbench.lut import Lut
 
@@ -436,7 +436,7 @@ def _what_there_is(found: list[Edition]) -> str:
 
 
 def _as_stored(row: Mapping[str, Any]) -> dict[str, Any]:
-    values = {c.name: row.get(c.name) for c in schema.LUT.columns}
+    values = {c.name: row.get(c.name) for c in lut_schema.LUT.columns}
     return {name: None if value != value else value for name, value in values.items()}
 
 

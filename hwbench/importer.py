@@ -27,14 +27,15 @@ import numpy as np
 
 from hwbench import device as devices
 from hwbench import lut as luts
-from hwbench import registry, schema
+from hwbench import lut_schema
+from hwbench.core import registry, schema
+from hwbench.core.errors import DataError, MissingOps, UnknownName, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
-from hwbench.errors import DataError, MissingOps, UnknownName, UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.published import Published, read
-from hwbench.workspace import Workspace
 
 PUBLISHED = "published"
 """Op of every row that is no op of ours; no such op is registered."""
@@ -128,7 +129,9 @@ def import_table(
     published = read(file, where)
     specs = [_spec(row, style, file) for row in published]
     rows = [_row(row, spec, setting) for row, spec in zip(published, specs, strict=True)]
-    schema.write(path, schema.LUT, rows, {**environment_facts(device, runtime), "imported": _told(file, style, source, where)})
+    schema.write(
+        path, lut_schema.LUT, rows, {**environment_facts(device, runtime), "imported": _told(file, style, source, where)}
+    )
     mapped = _counts(spec.op for spec in specs if spec.op != PUBLISHED)
     kept = _counts(str(spec["layer"]) for spec in specs if spec.op == PUBLISHED)
     return Imported(path, setting, len(rows), mapped, kept, place.find("devices", f"{device}.toml") is not None)

@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from hwbench.core.errors import DataError, MeasurementError
+from hwbench.core.files import read_json, write_json, writing
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import DataError, MeasurementError
 from hwbench.network import Setting
-from hwbench.workspace import read_json, write_json, writing
 
 VERSION = 3
 

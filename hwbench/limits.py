@@ -24,16 +24,17 @@ import numpy as np
 from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import lut as luts
-from hwbench import registry
+from hwbench.core import registry
+from hwbench.core.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
+from hwbench.core.files import write_json
+from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, least_together, summed_cost
-from hwbench.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
 from hwbench.network import OpSpec, Setting, Workload
 from hwbench.op.base import ITEM_BYTES, network_parameters, op_of, parameter_count, work_of
 from hwbench.problem import MIN
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
 from hwbench.variation import Seen, neighbours
-from hwbench.workspace import Workspace, write_json
 
 LATENCY, UPPER = "latency_ms", "upper_ms"
 ELSEWHERE, INSTRUCTIONS = f"{LATENCY}@", "instructions_m@"

@@ -24,12 +24,14 @@ from typing import Any
 import numpy as np
 
 from hwbench import device as devices
-from hwbench import figures, history, markdown
+from hwbench import figures, history
 from hwbench import lut as luts
-from hwbench.errors import MeasurementError, UsageError
+from hwbench.core import markdown
+from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.files import atomic_write, write_json
+from hwbench.core.workspace import Workspace
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
-from hwbench.workspace import Workspace, atomic_write, write_json
 
 OWN = ("runtime", "runtime_version", "executes_on")
 """What the tables may differ in; all else of their environments must agree."""

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from hwbench import device as devices
-from hwbench import registry, schema, stats, verdict
+from hwbench import latency, lut_schema, verdict
+from hwbench.core import registry, schema
+from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.engine.host import Sample
 from hwbench.environment import SOFTWARE, UNSAID, Environment
-from hwbench.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.journal import Entry, Journal
 from hwbench.network import Measurement, OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace
 
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
 """A budget's statistic -> the column that holds it."""
@@ -50,7 +51,7 @@ class Lut:
             path: The Parquet file.
             local: Refuse it unless it was measured on this machine under the installed runtime.
         """
-        data, footer = schema.read(path, schema.LUT)
+        data, footer = schema.read(path, lut_schema.LUT)
         environment = _environment_of(footer, path)
         if local:
             check_local(environment, path)
@@ -109,7 +110,7 @@ class Lut:
     def write(self, path: Path) -> None:
         """Stores the table at a path."""
         facts = {"environment": dict(self.environment.values), "environment_hash": self.environment.hash}
-        schema.write(path, schema.LUT, list(self.rows.values()), facts)
+        schema.write(path, lut_schema.LUT, list(self.rows.values()), facts)
 
 
 def missing_ops(
@@ -267,8 +268,8 @@ class _Speed:
                 linked.setdefault((s.worker, s.process, s.key), []).extend(s.undisturbed_ns)
             else:
                 own.setdefault((s.process, s.key), []).extend(s.undisturbed_ns)
-        joined = {(process, key): stats.level(own[process, key]) for _, process, key in linked if (process, key) in own}
-        self.shifts = verdict.group_shifts(joined, {place: stats.level(readings) for place, readings in linked.items()})
+        joined = {(process, key): latency.level(own[process, key]) for _, process, key in linked if (process, key) in own}
+        self.shifts = verdict.group_shifts(joined, {place: latency.level(readings) for place, readings in linked.items()})
 
 
 def processes(samples: Iterable[Sample]) -> list[verdict.Process]:
@@ -284,7 +285,7 @@ def processes(samples: Iterable[Sample]) -> list[verdict.Process]:
     return [
         verdict.Process(
             worker,
-            stats.level([r for s in taken for r in s.undisturbed_ns]),
+            latency.level([r for s in taken for r in s.undisturbed_ns]),
             float(min(canary)) if (canary := known(taken, "canary_ns")) else None,
             float(np.mean(others)) if (others := known(taken, "other_cores")) else None,
             sum(counts) if (counts := known(taken, "throttled")) else None,
@@ -305,7 +306,7 @@ def _row(key: str, setting: Setting, samples: Sequence[Sample], precision: float
         return {**row, **_counted(counted)}
     if not seen.bursts_ns:
         return {**row, "samples": 0, "status": samples[-1].status, "reason": samples[-1].reason}
-    found = stats.summarise(seen.bursts_ns, seen.extra_ns)
+    found = latency.summarise(seen.bursts_ns, seen.extra_ns)
     seen_by = processes(samples)
     judged = verdict.judge(seen_by, precision, speed.steady_ns, speed.shifts)
     others = [p.other_cores for p in seen_by if p.other_cores is not None]
@@ -394,12 +395,12 @@ def fold_networks(
             known[row["key"]] = spaces.to_values(registry.get("space", space), column)
         rows.append({**row, "space": space, "architecture": json.dumps(known[row["key"]])})
     facts = {"environment": dict(environment.values), "environment_hash": environment.hash}
-    schema.write(path, schema.NETWORKS, rows, facts)
+    schema.write(path, lut_schema.NETWORKS, rows, facts)
 
 
 def read_networks(path: Path) -> tuple[list[dict[str, Any]], Environment]:
     """The measured whole networks and where they were measured."""
-    data, footer = schema.read(path, schema.NETWORKS)
+    data, footer = schema.read(path, lut_schema.NETWORKS)
     return data.to_pylist(), _environment_of(footer, path)
 
 

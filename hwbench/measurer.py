@@ -17,16 +17,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hwbench import comparison, stats, verdict
+from hwbench import comparison, verdict
+from hwbench import latency as hwbench_latency
 from hwbench import lut as luts
+from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.files import writing
+from hwbench.core.workspace import Workspace
 from hwbench.engine import host
 from hwbench.engine.host import Item, Plan, Sample
 from hwbench.engine.policy import Policy
-from hwbench.errors import MeasurementError, UsageError
 from hwbench.network import Setting
 from hwbench.profiler import REFERENCE, ModelFiles, Tick, file_sha256, model_files, no_tick, precise, reached, require_local
 from hwbench.reach.base import WorkerLost
-from hwbench.workspace import Workspace, writing
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
 """Readings are single runs for all but the smallest models, so that percentiles are those of requests."""
@@ -184,7 +186,7 @@ def _document(
 ) -> dict[str, Any]:
     taken = [s for s in samples if _original(s.key) == model.item.key]
     seen = luts.measurement(model.item.key, setting, taken)
-    latency = stats.summarise(seen.bursts_ns, seen.extra_ns)
+    latency = hwbench_latency.summarise(seen.bursts_ns, seen.extra_ns)
     steady_ns = verdict.steady_canary_ns([s.canary_ns for s in samples if s.canary_ns is not None])
     judged = verdict.judge(luts.processes(taken), policy.precision, steady_ns, {})
     empty = [s.empty_ns for s in taken if s.empty_ns is not None]

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwbench import conformal, positions, registry, schema, stats
-from hwbench.errors import UsageError
+from hwbench import positions
+from hwbench.core import conformal, registry, schema, stats
+from hwbench.core.errors import UsageError
 from hwbench.population import Belief, Population, believe, learn, prior, scaled, spread_out
 
 if TYPE_CHECKING:

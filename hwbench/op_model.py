@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwbench import registry
-from hwbench.errors import UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
 

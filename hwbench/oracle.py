@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench import appraiser, estimator
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import Setting
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 
 def caches_bytes() -> dict[str, int]:

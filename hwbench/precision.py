@@ -34,9 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import HwbenchError, MeasurementError, UsageError
+from hwbench.core.errors import HwbenchError, MeasurementError, UsageError
+from hwbench.core.files import writing
 from hwbench.runtime.base import fixed_shapes, random_inputs
-from hwbench.workspace import writing
 
 WITHOUT_INTEGER_KERNEL = {"LayerNormalization", "InstanceNormalization", "BatchNormalization"}
 """The quantiser would wrap these in conversions; onnxruntime's CPU provider computes them in fp32 all the same."""

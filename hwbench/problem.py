@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hwbench import pareto
-from hwbench.errors import UsageError
+from hwbench.core import pareto
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
 
-Genes = np.ndarray
-"""uint8[n, genes]: row i is one architecture."""
 Values = Mapping[str, np.ndarray]
 """Name of an objective or cost -> one number per architecture."""
 MAX, MIN = "max", "min"

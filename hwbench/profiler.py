@@ -24,14 +24,17 @@ import numpy as np
 from hwbench import device as devices
 from hwbench import environment as environments
 from hwbench import lut as luts
-from hwbench import precision, registry
+from hwbench import precision
 from hwbench.architecture import Architectures
+from hwbench.core import registry
+from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.files import writing
+from hwbench.core.workspace import Workspace
 from hwbench.engine import host
 from hwbench.engine.host import Item, Plan, Sample
 from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import COUNTING, Policy
 from hwbench.environment import NO_CUDA, Environment
-from hwbench.errors import MeasurementError, UsageError
 from hwbench.journal import Entry, Journal
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op import base as ops
@@ -39,7 +42,6 @@ from hwbench.reach import base as reaches
 from hwbench.reach.base import WorkerLost
 from hwbench.reach.local import Local
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace, writing
 
 Tick = Callable[[int, int], None]
 """Progress: (rounds taken, rounds planned)."""

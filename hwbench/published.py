@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import schema
-from hwbench.errors import DataError, UsageError
+from hwbench.core import schema
+from hwbench.core.errors import DataError, UsageError
 
 _ONE_OBJECT = re.compile(rb"\x93NUMPY\x01\x00..\{'descr': '\|O', 'fortran_order': False, 'shape': \(\), \} *\n", re.DOTALL)
 """How numpy begins a file of one object, a dict for example."""

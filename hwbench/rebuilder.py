@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hwbench import card as cards
-from hwbench.errors import DataError, UsageError
-from hwbench.workspace import Workspace
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.workspace import Workspace
 
 TABLES = "HWBENCH_TABLES"
 COMPARED = ("errors", "coverage", "noise_ceiling")

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from hwbench import card as cards
-from hwbench import positions, schema, stats
-from hwbench.errors import UsageError
+from hwbench import positions
+from hwbench.core import schema, stats
+from hwbench.core.errors import UsageError
 
 FOLDS = 5
 LUT = "lut.parquet"

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.errors import UsageError
 from hwbench.cost import CompiledSum
-from hwbench.errors import UsageError
 
 Tensor = Any
 """A torch.Tensor; torch is not imported here."""

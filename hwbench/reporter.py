@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from hwbench import evidence as stored
-from hwbench import figures, registry, stats
+from hwbench import figures
+from hwbench.core import registry, stats
+from hwbench.core.files import atomic_write
+from hwbench.core.workspace import Workspace
 from hwbench.evidence import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, Evidence, Section, accuracy_row, median, ms, percent
 from hwbench.figures import Point
 from hwbench.lut import STATISTICS
-from hwbench.workspace import Workspace, atomic_write
 
 TEMPLATE = "report_template.html.j2"
 ESTIMATES = {

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwbench import registry
-from hwbench.workers import WorkerLost, Workers
+from hwbench.core import registry
+from hwbench.core.process_pool import WorkerLost, Workers
 
 if TYPE_CHECKING:
     from hwbench.space.base import Population

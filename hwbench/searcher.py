@@ -24,21 +24,23 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, pareto, registry, schema
+from hwbench import __version__, trials_schema
 from hwbench import estimator as estimators
 from hwbench import limits as costs
 from hwbench.architecture import RESULT_NAME, Architectures
-from hwbench.errors import DataError, UsageError
+from hwbench.core import pareto, registry, schema
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import read_json, without_nan, write_json, writing
+from hwbench.core.genes import Genes
 from hwbench.limits import LATENCY, UPPER, Limit
 from hwbench.network import Setting
 from hwbench.objective.base import ACCURACY, VIOLATION, Objective, check_budget, excess
-from hwbench.problem import Genes, Problem
+from hwbench.problem import Problem
 from hwbench.profiler import Tick, no_tick
 from hwbench.scorer import Scorer
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
 from hwbench.strategy.base import Strategy
-from hwbench.workspace import read_json, without_nan, write_json, writing
 
 BATCH, DEAR_BATCH = 100, 20
 """Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
@@ -425,4 +427,4 @@ def _write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> No
         }
         for i in range(len(trials))
     ]
-    schema.write(path, schema.TRIALS, rows, {"settings": dict(settings)})
+    schema.write(path, trials_schema.TRIALS, rows, {"settings": dict(settings)})

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import figures, markdown, registry
-from hwbench.errors import UsageError
+from hwbench import figures
+from hwbench.core import markdown, registry
+from hwbench.core.errors import UsageError
+from hwbench.core.files import atomic_write, write_json
 from hwbench.table.base import Rows, Table, folder_of
-from hwbench.workspace import atomic_write, write_json
 
 POINTS, SLOWER = 0.5, 0.10
 """Accuracy points, and latency relative to the budget, beyond which another device's winner hurts."""

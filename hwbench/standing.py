@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__, figures
-from hwbench.errors import UsageError
-from hwbench.workspace import atomic_write, write_json
+from hwbench.core.errors import UsageError
+from hwbench.core.files import atomic_write, write_json
 
 MARKS = (50, 100, 200, 500, 1000)
 """Evaluations after which a search is looked at."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hwbench.problem import Genes, Problem
+from hwbench.core.genes import Genes
+from hwbench.problem import Problem
 
 OFFSETS = (np.inf, 0.3, 0.1, 0.03)
 """Of the warp."""

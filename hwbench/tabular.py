@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench import card as cards
-from hwbench import columns, conformal, registry, schema, stats
-from hwbench.errors import DataError, UsageError
+from hwbench import columns
+from hwbench.core import conformal, registry, schema, stats
+from hwbench.core.errors import DataError, UsageError
 from hwbench.regressor.base import Regressor
 
 if TYPE_CHECKING:

@@ -34,18 +34,19 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import newdevice, pareto, registry, standing
-from hwbench.conformal import Band
-from hwbench.errors import DataError, UsageError
+from hwbench import newdevice, standing
+from hwbench.core import pareto, registry
+from hwbench.core.conformal import Band
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import writing
+from hwbench.core.genes import Genes, keys
+from hwbench.core.process_pool import Workers
 from hwbench.population import Prior, believe, learn, prior
 from hwbench.positions import Position
-from hwbench.problem import Genes, Values
+from hwbench.problem import Values
 from hwbench.standing import BUDGETS, GOAL, MARKS, PLAIN, UPPER, Run
 from hwbench.strategy.base import Strategy, make_strategy
 from hwbench.table.base import Rows, Table, folder_of, grid_size
-from hwbench.variation import keys
-from hwbench.workers import Workers
-from hwbench.workspace import writing
 
 BATCH = 10
 SETTINGS = {"paid": ("paid",), "known": ("known",), "predicted": (PLAIN, UPPER)}

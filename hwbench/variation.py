@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hwbench.problem import Genes, Problem
+from hwbench.core.genes import ENUMERABLE, Genes, keys
+from hwbench.problem import Problem
 
 TRIES, DRAWS = 20, 2000
 """Tries, and about so many draws, without enough new architectures, and a space that cannot be listed counts as exhausted."""
-ENUMERABLE = 200_000
-"""Spaces of at most so many combinations are listed whole when draws find nothing new."""
 
 
 def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:
@@ -62,13 +61,6 @@ def distinct(genes: Genes) -> Genes:
     weights = np.random.default_rng(0).integers(1, 2**63, genes.shape[1], dtype=np.uint64)
     _, first = np.unique(genes.astype(np.uint64) @ weights, return_index=True)
     return genes[first]
-
-
-def keys(genes: Genes) -> list[bytes]:
-    """A hashable identity per architecture."""
-    width = genes.shape[1]
-    raw = np.ascontiguousarray(genes).tobytes()
-    return [raw[at : at + width] for at in range(0, len(raw), width)]
 
 
 class Seen:

@@ -19,13 +19,16 @@ import numpy as np
 
 from hwbench import device as devices
 from hwbench import estimator as estimators
+from hwbench import latency, verification_schema
 from hwbench import lut as luts
-from hwbench import schema, stats
 from hwbench.architecture import RESULT_NAME, Architectures, of_values, sample
 from hwbench.card import CARD
+from hwbench.core import schema, stats
+from hwbench.core.errors import HwbenchError, UsageError
+from hwbench.core.files import read_json, write_json
+from hwbench.core.workspace import Workspace
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
-from hwbench.errors import HwbenchError, UsageError
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
 from hwbench.limits import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
 from hwbench.lut import Lut
@@ -33,7 +36,6 @@ from hwbench.network import Setting, Workload
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
 from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace, read_json, write_json
 
 VERSION = 1
 ESTIMATES = ("predicted_ms", "flops_ms", "plain_sum_ms", "primitive_sum_ms", "primitive_calibrated_ms")
@@ -84,11 +86,11 @@ def verify(
         "limits": check_limits(folder, about, finalists, rows[: len(finalists)], workspace),
         "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
         "accuracy_on": "random networks" if random else "finalists",
-        "noise": stats.noise(rows),
+        "noise": latency.noise(rows),
         "seed": seed,
         "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    schema.write(folder / "verification.parquet", schema.VERIFICATION, rows, {"statistic": about["statistic"]})
+    schema.write(folder / "verification.parquet", verification_schema.VERIFICATION, rows, {"statistic": about["statistic"]})
     write_json(folder / "verification.json", summary)
     return summary
 
@@ -120,7 +122,7 @@ def compare(
     card = fitted.card
     measured = measure_networks(sets, card["device"], card["runtime"], fitted.setting, workspace, policy, tick)
     table = Lut.read(luts.find_lut(Workspace.at(workspace), card["device"], card["runtime"]))
-    keep = {c.name for c in schema.VERIFICATION.columns}
+    keep = {c.name for c in verification_schema.VERIFICATION.columns}
     rows: list[dict[str, Any]] = []
     for architectures in sets:
         for key, values, column in zip(architectures.keys, architectures.values, architectures.population.T, strict=True):

@@ -64,7 +64,7 @@ def fitted_workspace(tiny_workspace, fast_policy, tmp_path_factory) -> Path:
 def nothing_packaged(monkeypatch, tmp_path_factory) -> Path:
     """Hides the data shipped with hwbench; returns the empty folder that stands in for it."""
     empty = tmp_path_factory.mktemp("packaged")
-    monkeypatch.setattr("hwbench.workspace.packaged", lambda: empty)
+    monkeypatch.setattr("hwbench.core.workspace.packaged", lambda: empty)
     return empty
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import active, device, registry
-from hwbench.errors import MeasurementError, UsageError
+from hwbench import active, device
+from hwbench.core import registry
+from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.lut import Lut
 from hwbench.network import Setting
 from hwbench.op_model import OpModel, known

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from hwbench import additivity, registry
+from hwbench import additivity
+from hwbench.core import registry
 from hwbench.cost import CompiledSum
 from hwbench.network import OpSpec, Setting
 from hwbench.op.base import features

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hwbench.anatomy import Anatomy, dissect
-from hwbench.errors import DataError, HwbenchError, UsageError
+from hwbench.core.errors import DataError, HwbenchError, UsageError
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.op.kernel import results
@@ -457,6 +457,6 @@ def test_a_weight_that_cannot_be_read_is_one_clear_line(tmp_path):
 
 
 def test_a_runtime_that_tells_nothing_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("hwbench.registry.get", lambda kind, name: object())
+    monkeypatch.setattr("hwbench.core.registry.get", lambda kind, name: object())
     with pytest.raises(UsageError, match="does not tell what it makes of a model; use onnxruntime"):
         dissect(linear(tmp_path / "m.onnx"))

@@ -14,12 +14,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import hwbench
-from hwbench import anatomy, appraiser, conformal
+from hwbench import anatomy, appraiser
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench.appraiser import TERMS, Appraiser, Prices, Terms
 from hwbench.catalogue import LEAST, catalogue
-from hwbench.errors import MissingOps, UsageError
+from hwbench.core import conformal
+from hwbench.core.errors import MissingOps, UsageError
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.op_model import OpModel
@@ -198,7 +199,7 @@ def test_the_library_and_the_command_line_agree(tmp_path, workspace, capsys, mon
 
 def test_an_open_side_must_be_given(tmp_path, workspace):
     path = two_layers(tmp_path / "open.onnx", side="batch")
-    with pytest.raises(hwbench.errors.HwbenchError, match="--shape"):
+    with pytest.raises(hwbench.core.errors.HwbenchError, match="--shape"):
         hwbench.predict(path, workspace=workspace)
     one = hwbench.predict(path, workspace=workspace, shapes={"x": [1, 16, 64]})
     eight = hwbench.predict(path, workspace=workspace, shapes={"x": [8, 16, 64]})

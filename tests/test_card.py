@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hwbench import __version__, card
-from hwbench.errors import DataError, UsageError
+from hwbench.core.errors import DataError, UsageError
 
 CARD = {
     "kind": "trees", "device": "synthetic", "data": [{"file": "rows.parquet", "rows": 3}], "features": ["a", "b"],

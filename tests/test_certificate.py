@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import device, estimator, registry, searcher
+from hwbench import device, estimator, searcher
 from hwbench.cli.main import build
-from hwbench.errors import DataError, UsageError
+from hwbench.core import registry
+from hwbench.core.errors import DataError, UsageError
 from hwbench.lut import Lut
 from hwbench.space.base import distinct_specs
 

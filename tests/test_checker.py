@@ -12,7 +12,7 @@ import pytest
 
 from hwbench import checker
 from hwbench.checker import CpuTimes, Finding
-from hwbench.errors import MeasurementError, UsageError
+from hwbench.core.errors import MeasurementError, UsageError
 
 NAMES = [
     *("noise floor", "other load", "governor", "turbo", "throttling", "thread spinning"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwbench.comparison import compare, decided, resolution
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 
 def measured(*log_ratios, rounds=3):

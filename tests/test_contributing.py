@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hwbench
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.limits import SIZES
 
 ROOT = Path(hwbench.__file__).parents[1]
@@ -19,7 +19,7 @@ SHOWN = dict(re.findall(r"`hwbench/([\w/]+\.py)`[^`]*:\n\n```python\n(.*?)```", 
 
 RUN = {
     "space/narrow_vit.py": """
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.space.base import distinct_specs, size
 space = registry.get("space", "narrow_vit")
 assert (size(space), len(distinct_specs(space))) == (18, 3 + 6 + 3 + 3)
@@ -27,7 +27,7 @@ assert (size(space), len(distinct_specs(space))) == (18, 3 + 6 + 3 + 3)
     "space/side_path.py": """
 import io
 import numpy as np, onnxruntime
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.cost import CompiledSum
 from hwbench.network import Setting
 from hwbench.op.base import op_of, write_model
@@ -64,7 +64,7 @@ assert best["climber:rate=0.15"] > best["random"], best
 """,
     "objective/thrift.py": """
 import numpy as np
-from hwbench import registry
+from hwbench.core import registry
 thrift = registry.make("objective", "thrift", limits={"latency_ms": 10.0, "params_m": 4.0})
 told = thrift.told({"accuracy": np.array([6.0, np.nan]), "latency_ms": np.array([5.0, 5.0]), "params_m": np.array([4.0, 4.0])})
 assert told["fitness"][0] == 6.0 / 0.75 and np.isnan(told["fitness"][1])
@@ -72,7 +72,7 @@ assert told["fitness"][0] == 6.0 / 0.75 and np.isnan(told["fitness"][1])
     "table/ours.py": """
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from hwbench import registry, schema
+from hwbench.core import registry, schema
 depth, width = (grid.ravel() for grid in np.indices((4, 3)))
 columns = {"depth": depth, "width": width, "top1": 70.0 + 3 * depth + width, "phone_ms": 1.0 + depth, "board_ms": 2.0 + width}
 schema.write_table(Path("tables/ours/networks.parquet"), pa.table(columns))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hwbench import cost as costs
-from hwbench import registry
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.cost import CHUNK, CompiledSum, least_together, summed_cost
-from hwbench.errors import UsageError
 from hwbench.network import OpSpec, Tensor, Workload
 from hwbench.space.base import Gene, Lowering, Space, canonical, distinct_specs, lower, per_layer, sample, size, valid
 

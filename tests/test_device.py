@@ -11,9 +11,9 @@ import pytest
 import tomli_w
 
 from hwbench import datasheet, device, emulator
+from hwbench.core.errors import DataError, UnknownName, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.environment import cpu_facts
-from hwbench.errors import DataError, UnknownName, UsageError
-from hwbench.workspace import Workspace
 
 ROOT = Path(device.__file__).parents[1]
 SHIPPED = sorted((ROOT / "devices").glob("*.toml"))

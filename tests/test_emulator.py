@@ -15,9 +15,9 @@ import pytest
 
 import hwbench
 from hwbench import emulator
+from hwbench.core.errors import MeasurementError, UnknownName
 from hwbench.emulator import EMULATORS, Emulator
 from hwbench.engine import counter
-from hwbench.errors import MeasurementError, UnknownName
 from hwbench.network import OpSpec, Setting
 from hwbench.op.base import single, write_model
 from hwbench.runtime.onnxruntime import Onnxruntime

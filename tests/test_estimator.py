@@ -11,8 +11,9 @@ import pytest
 
 import hwbench
 from hwbench import card as cards
-from hwbench import conformal, device, estimator, rebuilder, registry, workspace
-from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench import device, estimator, rebuilder
+from hwbench.core import conformal, registry, workspace
+from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.lut import Lut, read_networks
 from hwbench.network import Setting
 from hwbench.predictor import base as predictors

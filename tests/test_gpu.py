@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hwbench import card, datasheet, device, gpu
-from hwbench.errors import DataError, UnknownName, UsageError
+from hwbench.core.errors import DataError, UnknownName, UsageError
 
 ROOT = Path(gpu.__file__).parent.parent
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from hwbench import history
+from hwbench.core.errors import DataError, UsageError
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import DataError, UsageError
 from hwbench.journal import Journal
 from hwbench.lut import Lut, fold
 from hwbench.network import OpSpec, Setting

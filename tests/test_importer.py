@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hwbench import importer, schema
-from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench import importer, lut_schema
+from hwbench.core import schema
+from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops
@@ -134,7 +135,7 @@ def test_rows_keep_their_provenance(tmp_path, table):
     assert done.path == tmp_path / "luts" / "note-10" / "tflite.parquet"
     assert not done.known_device
     assert load(table, tmp_path, device="raspberry-pi-4").known_device
-    data, footer = schema.read(done.path, schema.LUT)
+    data, footer = schema.read(done.path, lut_schema.LUT)
     rows = {row["key"]: row for row in data.to_pylist()}
     for key in (POOL, LOGITS, CONV):
         row = rows[KEYS[key][1]]

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from hwbench.core.errors import DataError, MeasurementError
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import DataError, MeasurementError
 from hwbench.journal import Journal
 from hwbench.network import Setting
 
@@ -133,7 +133,7 @@ def test_a_torn_line_longer_than_one_read_is_dropped(tmp_path):
 OPEN = """
 import sys
 from pathlib import Path
-from hwbench.errors import HwbenchError
+from hwbench.core.errors import HwbenchError
 from hwbench.journal import Journal
 try:
     with Journal(Path(sys.argv[1])).writer():
@@ -213,7 +213,7 @@ import resource, sys
 from pathlib import Path
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import HwbenchError
+from hwbench.core.errors import HwbenchError
 from hwbench.journal import Journal
 from hwbench.network import Setting
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hwbench
-from hwbench import registry
+from hwbench.core import registry
 
 PACKAGE = Path(hwbench.__file__).parent
 ROOT = PACKAGE.parent

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from hwbench import device, lineup
 from hwbench.cli.lut import app
+from hwbench.core.errors import EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.errors import EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.journal import Journal
 from hwbench.lut import fold
 from hwbench.network import OpSpec, Setting

@@ -13,15 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import hwbench
-from hwbench import device, schema
+from hwbench import device, lut_schema, trials_schema
 from hwbench import lut as luts
+from hwbench.core import schema
+from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment, collect
-from hwbench.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
 from hwbench.journal import Journal
 from hwbench.lut import Lut, fold, fold_networks, read_networks
 from hwbench.network import OpSpec, Setting
-from hwbench.workspace import Workspace
 
 GELU, RELU, ADD = (OpSpec.of(op, tokens=3, dim=4) for op in ("gelu", "relu", "add"))
 HERE = Environment({"machine": "x86_64", "cpu_model": "A 1", "isa": ["avx", "avx2"], "cores": 2, "runtime": "onnxruntime"})
@@ -489,7 +490,7 @@ def test_foreign_tables_are_refused(copy, tmp_path):
     with pytest.raises(DataError, match=r"is Parquet but not written by hwbench \(no footer\)"):
         Lut.read(tmp_path / "foreign.parquet")
     with pytest.raises(DataError, match="holds a 'lut' table, a 'trials' table was asked for"):
-        schema.read(path, schema.TRIALS)
+        schema.read(path, trials_schema.TRIALS)
     (tmp_path / "text.parquet").write_text("key,latency\n")
     with pytest.raises(DataError, match="is damaged"):
         Lut.read(tmp_path / "text.parquet")
@@ -507,12 +508,12 @@ def test_a_newer_table_says_update_hwbench(copy):
         Lut.read(path)
     assert (
         one_line(error)
-        == f"{path} has version {schema.LUT.version + 1}, this hwbench knows {schema.LUT.version}: update hwbench."
+        == f"{path} has version {lut_schema.LUT.version + 1}, this hwbench knows {lut_schema.LUT.version}: update hwbench."
     )
 
 
 def test_the_footer_says_where_the_numbers_come_from(tiny_workspace):
-    _, footer = schema.read(lut_of(tiny_workspace), schema.LUT)
+    _, footer = schema.read(lut_of(tiny_workspace), lut_schema.LUT)
     environment = Environment(footer["environment"])
     assert footer["environment_hash"] == environment.hash
     assert footer["hwbench_version"] == hwbench.__version__

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hwbench
 from hwbench import measurer
+from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.engine.host import Item, Plan, Sample
-from hwbench.errors import MeasurementError, UsageError
+from hwbench.latency import level
 from hwbench.measurer import COMPARE_POLICY, MEASURE_POLICY, measure
-from hwbench.stats import level
 
 SHORT = replace(
     MEASURE_POLICY, rounds=2, burst_ms=0.1, burst_readings=3, reading_ms=0.0, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import Network, NetworkBuilder, Node, OpSpec, Phase, Setting, Tensor, Workload
 
 op_names = st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True)

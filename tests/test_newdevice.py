@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import hwbench
-from hwbench import conformal, newdevice, population, stats
-from hwbench.errors import UsageError
+from hwbench import newdevice, population
+from hwbench.core import conformal, stats
+from hwbench.core.errors import UsageError
 
 LEVELS = ("none", "skip", "conv1", "conv3")
 CELLS = list(product(LEVELS, repeat=4))

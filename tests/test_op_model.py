@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from hwbench import workspace
-from hwbench.errors import UsageError
+from hwbench.core import workspace
+from hwbench.core.errors import UsageError
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting
 from hwbench.op import base as ops

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from hwbench import positions
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 
 def test_a_plain_column_is_one_choice_and_a_list_one_per_place():

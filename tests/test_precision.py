@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import architecture, precision, registry
-from hwbench.errors import MeasurementError, UsageError
+from hwbench import architecture, precision
+from hwbench.core import registry
+from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op import base as ops
 from hwbench.runtime import onnxruntime as runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.problem import MOST_CHOICES, Problem
 
 GENES = [("a", 3), ("b", 2)]

@@ -23,11 +23,11 @@ import pytest
 import hwbench
 from hwbench import device
 from hwbench import lut as luts
-from hwbench.errors import MeasurementError
+from hwbench.core.errors import MeasurementError
+from hwbench.core.workspace import Workspace
 from hwbench.journal import Journal
 from hwbench.lut import Lut
 from hwbench.profiler import needed_specs
-from hwbench.workspace import Workspace
 
 SPACE = "autoformer-tiny:image=32"
 PROCESSES, ROUNDS = 3, 4
@@ -196,7 +196,7 @@ def test_ctrl_c_ends_host_and_worker_without_a_word(workspaces):
 FULL_DISK = """
 import resource, sys
 import hwbench
-from hwbench.errors import HwbenchError
+from hwbench.core.errors import HwbenchError
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
     hwbench.profile(sys.argv[1], workspace=sys.argv[2])

@@ -11,11 +11,11 @@ import pytest
 import hwbench
 from hwbench import lut as luts
 from hwbench import profiler
+from hwbench.core.errors import UsageError
 from hwbench.engine.host import Item, Sample
 from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
-from hwbench.errors import UsageError
 from hwbench.journal import Entry, Journal
 from hwbench.lut import Lut
 from hwbench.network import Setting

@@ -11,7 +11,7 @@ import pytest
 
 import hwbench
 from hwbench import rebuilder, tabular
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_what_is_missing_is_said(stored, tmp_path):
         hwbench.rebuild(workspace=tmp_path / "tables")
     card = json.loads((stored / "card.json").read_text())
     (stored / "card.json").write_text(json.dumps({**card, "rebuild": "rm -rf /"}))
-    with pytest.raises(hwbench.errors.DataError, match="none of hwbench's"):
+    with pytest.raises(hwbench.core.errors.DataError, match="none of hwbench's"):
         hwbench.rebuild([stored])
 
 

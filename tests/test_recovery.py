@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hwbench import card, recovery
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[2] / "shared" / "tables"))
 OPS = {"skip": 0.0, "conv1": 0.5, "conv3": 2.0}

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 import hwbench
-from hwbench import registry
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UnknownName, UsageError
 
 PACKAGE = Path(hwbench.__file__).parent
 
@@ -160,7 +160,7 @@ def test_a_part_registered_under_the_old_name_of_its_kind_is_told_the_new_one(fo
 
 def test_a_package_declares_its_own_kinds_and_folders_are_no_parts(copy):
     done = copy(
-        "from hwbench import registry\n"
+        "from hwbench.core import registry\n"
         "from pathlib import Path\n"
         "room = Path(hwbench.__file__).parent / 'garage'\n"
         "for folder in (room, room / 'tool', room / 'tool' / 'box'):\n"
@@ -208,7 +208,7 @@ def copy(tmp_path):
 def test_listing_names_imports_nothing_heavy(copy):
     done = copy(
         "import sys\n"
-        "from hwbench import registry\n"
+        "from hwbench.core import registry\n"
         "assert all(registry.names(kind) for kind in registry.kinds())\n"
         "heavy = {'torch', 'onnx', 'onnxruntime', 'sklearn', 'matplotlib', 'lightgbm'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -217,7 +217,7 @@ def test_listing_names_imports_nothing_heavy(copy):
 
 
 def test_a_file_without_its_class_is_named(copy):
-    done = copy("from hwbench import registry; registry.names('op')", op__hard_swish="class Swish: ...")
+    done = copy("from hwbench.core import registry; registry.names('op')", op__hard_swish="class Swish: ...")
     assert "UsageError: hwbench/op/hard_swish.py must define a class named HardSwish; it does not." in done.stderr
 
 
@@ -235,7 +235,7 @@ class HardSwish(Elementwise):
 RUN_OP = """
 import io
 import numpy as np, onnxruntime
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import OpSpec, Setting
 from hwbench.op.base import features, single, write_model
 
@@ -278,7 +278,7 @@ class Mixer:
 RUN_SPACE = """
 import io
 import numpy as np, onnxruntime
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import Setting
 from hwbench.op.base import write_model
 from hwbench.space.base import distinct_specs, from_values, lower, sample, size, to_values
@@ -325,7 +325,8 @@ RUN_STRATEGY = """
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
-from hwbench import registry, searcher
+from hwbench.core import registry
+from hwbench import searcher
 from hwbench.cost import summed_cost
 from hwbench.op.base import parameter_count
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hwbench import estimator, registry
+from hwbench import estimator
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.cost import CompiledSum
-from hwbench.errors import UsageError
 from hwbench.network import OpSpec
 from hwbench.op import base as ops
 from hwbench.relaxation import WeightController, descend, expected_cost, most_likely, sample_choices

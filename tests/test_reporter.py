@@ -12,15 +12,18 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from hwbench import evidence, figures, registry, reporter, schema, stats, verifier
+from hwbench import evidence, figures, reporter, trials_schema, verification_schema, verifier
+from hwbench import latency as hwbench_latency
 from hwbench.architecture import Architectures, fingerprint, sample
+from hwbench.core import registry, schema, stats
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import read_json, write_json
+from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
-from hwbench.errors import DataError, UsageError
 from hwbench.lut import STATISTICS, Lut
 from hwbench.network import OpSpec, Setting
 from hwbench.reporter import report
 from hwbench.space import base as spaces
-from hwbench.workspace import Workspace, read_json, write_json
 
 INVENTED = "invented for tests"
 DEVICE = "invented-cpu"
@@ -143,17 +146,17 @@ def invent(root: Path, space: str = "autoformer-tiny", statistic: str = "min", b
          "upper_ms": 11.33 - 0.103 * i, "fitness": 1.0, "feasible": True}
         for i in range(50)
     ]  # fmt: skip
-    schema.write(folder / "trials.parquet", schema.TRIALS, trials, {"about": INVENTED})
+    schema.write(folder / "trials.parquet", trials_schema.TRIALS, trials, {"about": INVENTED})
     write_verification(folder, rows, statistic, budget_ms)
     return folder
 
 
 def write_verification(folder: Path, rows: list[dict[str, Any]], statistic: str, budget_ms: float) -> None:
-    schema.write(folder / "verification.parquet", schema.VERIFICATION, rows, {"about": INVENTED})
+    schema.write(folder / "verification.parquet", verification_schema.VERIFICATION, rows, {"about": INVENTED})
     summary = {
         "schema": 1, "space": rows[0]["space"], "statistic": statistic, "budget_ms": budget_ms, "winner": rows[0],
         "kept": verifier._kept(rows, budget_ms), "accuracy": verifier.summarise([r for r in rows if r["role"] == "random"]),
-        "accuracy_on": "random networks", "noise": stats.noise(rows), "verified_at": "2000-01-02T00:00:00+00:00",
+        "accuracy_on": "random networks", "noise": hwbench_latency.noise(rows), "verified_at": "2000-01-02T00:00:00+00:00",
     }  # fmt: skip
     write_json(folder / "verification.json", summary)
 
@@ -280,7 +283,7 @@ def test_two_renders_are_equal(tiny: tuple[Path, dict[str, Any], str, str], tmp_
 def test_says_how_calibrated_flops_compare(tiny: tuple[Path, dict[str, Any], str, str], tmp_path: Path) -> None:
     assert "calibrated FLOPs are as good or better: mean error 0.75 % against 1.50 %" in tiny[2]
     folder = invent(tmp_path)
-    rows = schema.read(folder / "verification.parquet", schema.VERIFICATION)[0].to_pylist()
+    rows = schema.read(folder / "verification.parquet", verification_schema.VERIFICATION)[0].to_pylist()
     rows.sort(key=lambda row: ("winner", "finalist", "random").index(row["role"]))
     for row in rows:
         row["flops_ms"] = 1.2 * row["measured_ms"]
@@ -300,7 +303,7 @@ def test_p50_search_with_a_broken_budget_and_missing_rows(tmp_path: Path) -> Non
 
 def test_networks_that_are_not_stable_are_counted_by_word(tmp_path: Path) -> None:
     folder = invent(tmp_path)
-    rows = schema.read(folder / "verification.parquet", schema.VERIFICATION)[0].to_pylist()
+    rows = schema.read(folder / "verification.parquet", verification_schema.VERIFICATION)[0].to_pylist()
     assert "verified networks are not stable" not in plain(report_of(folder, tmp_path))
     for row, word in zip(rows, ("noisy", "shifted", "noisy"), strict=False):
         row["verdict"] = word
@@ -470,7 +473,7 @@ def test_further_limits_are_reported_as_they_were_checked(tmp_path: Path) -> Non
 
 def test_trials_without_a_score_are_left_out_of_the_picture(tmp_path: Path) -> None:
     folder = invent(tmp_path)
-    rows = schema.read(folder / "trials.parquet", schema.TRIALS)[0].to_pylist()
+    rows = schema.read(folder / "trials.parquet", trials_schema.TRIALS)[0].to_pylist()
     rows[7].update(accuracy=None, fitness=None, feasible=False)
-    schema.write(folder / "trials.parquet", schema.TRIALS, rows, {"about": INVENTED})
+    schema.write(folder / "trials.parquet", trials_schema.TRIALS, rows, {"about": INVENTED})
     assert "all 49 scored trials" in Path(report(folder, workspace=tmp_path)["markdown"]).read_text()

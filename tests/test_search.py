@@ -23,10 +23,11 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import device, estimator, registry, schema, searcher
+from hwbench import device, estimator, searcher, trials_schema
 from hwbench.cli import search as cli_search
+from hwbench.core import registry, schema
+from hwbench.core.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.cost import summed_cost
-from hwbench.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.limits import SURE, Limit, compiled, nearest, together
 from hwbench.network import OpSpec, Setting
 from hwbench.op.base import network_parameters, op_of, work_of
@@ -98,7 +99,7 @@ def run(workspace, budget, tmp_path):
 
 
 def trials(folder: Path) -> list[dict]:
-    return schema.read(folder / "trials.parquet", schema.TRIALS)[0].to_pylist()
+    return schema.read(folder / "trials.parquet", trials_schema.TRIALS)[0].to_pylist()
 
 
 def without_seconds(document: dict) -> dict:
@@ -263,7 +264,7 @@ def test_a_finished_search_is_not_done_again(run, tmp_path, monkeypatch):
 FULL_DISK = """
 import resource, sys
 import hwbench
-from hwbench.errors import HwbenchError
+from hwbench.core.errors import HwbenchError
 workspace, out, budget, evaluations, limit = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:

@@ -10,8 +10,9 @@ import pytest
 from cells import DEVICES, SOME, write
 
 import hwbench
-from hwbench import registry, specialist
-from hwbench.errors import UsageError
+from hwbench import specialist
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.table.nasbench201 import connected
 
 TABLE = "nasbench201-cifar10"

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hwbench import card as cards
-from hwbench import registry, tabular
-from hwbench.errors import DataError, UsageError
+from hwbench import tabular
+from hwbench.core import registry
+from hwbench.core.errors import DataError, UsageError
 
 FEATURES = ["width", "wide", "hidden"]
 EVERY = [*FEATURES, "kind", "acts"]

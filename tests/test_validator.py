@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from cells import write
 
-from hwbench import pareto, registry, standing, validator
-from hwbench.errors import DataError, UnknownName, UsageError
+from hwbench import standing, validator
+from hwbench.core import pareto, registry
+from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.problem import Problem
 from hwbench.standing import MARKS, PLAIN, UPPER, Run
 from hwbench.strategy.base import make_strategy

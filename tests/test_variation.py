@@ -7,17 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwbench.core.genes import keys
 from hwbench.problem import MOST_CHOICES, Problem
-from hwbench.variation import (
-    Seen,
-    crossover,
-    everything,
-    keys,
-    mutate,
-    neighbours,
-    sample,
-    sample_new,
-)
+from hwbench.variation import Seen, crossover, everything, mutate, neighbours, sample, sample_new
 
 OBJECTIVES = {"accuracy": "max"}
 

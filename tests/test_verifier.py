@@ -12,13 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import device, schema, verifier
+from hwbench import device, verification_schema, verifier
 from hwbench.architecture import Architectures, of_values
 from hwbench.cli.main import build
-from hwbench.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
+from hwbench.core import schema
+from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
+from hwbench.core.files import without_nan
 from hwbench.lut import Lut, read_networks
 from hwbench.space.base import lower, sample
-from hwbench.workspace import without_nan
 
 SPACE = "autoformer-tiny"
 
@@ -32,7 +33,7 @@ def verified(fitted_workspace, fast_policy, tmp_path_factory):
     search["architectures"] = search["architectures"][:2]
     (folder / "search.json").write_text(json.dumps(search))
     summary = hwbench.verify(folder, random=2, seed=1, workspace=root, policy=fast_policy)
-    rows, footer = schema.read(folder / "verification.parquet", schema.VERIFICATION)
+    rows, footer = schema.read(folder / "verification.parquet", verification_schema.VERIFICATION)
     return SimpleNamespace(root=root, folder=folder, search=search, summary=summary, rows=rows.to_pylist(), footer=footer)
 
 

@@ -26,7 +26,7 @@ MAIN_COLUMNS = {
 
 def emit_json(document: Any) -> None:
     """One JSON document on one line."""
-    from hwbench.workspace import without_nan
+    from hwbench.core.files import without_nan
 
     typer.echo(json.dumps(without_nan(document), allow_nan=False, default=str))
 

@@ -46,7 +46,7 @@ def setting(dtype: str, batch: int, threads: int) -> Setting:
 
 def shapes(given: list[str] | None) -> dict[str, list[int]]:
     """Input -> shape, as --shape gives them."""
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     found = {}
     for text in given or []:
@@ -62,7 +62,7 @@ def shapes(given: list[str] | None) -> dict[str, list[int]]:
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:
     """Name -> value, from name=value."""
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     found = {}
     for text in given or []:

@@ -52,7 +52,7 @@ def setup(
 ) -> None:
     """Make ready what a device needs on this machine: the emulator of an emulated one; others need nothing."""
     from hwbench import device
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     found = device.get(name, workspace)
     if found.reach != "emulated":
@@ -117,7 +117,7 @@ def show(
 def list_devices(workspace: options.Workspace = options.HERE, json: options.Json = False) -> None:
     """List every known device."""
     from hwbench import device
-    from hwbench.workspace import Workspace
+    from hwbench.core.workspace import Workspace
 
     found = [device.read(path) for path in device.files(Workspace.at(workspace))]
     rows = [

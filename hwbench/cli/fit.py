@@ -56,7 +56,7 @@ def run(
 ) -> None:
     """Fit a latency predictor: for networks of spaces, for any ONNX model (--kernels), or to a table (--from)."""
     import hwbench
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     if (source is None) == (not space):
         raise UsageError("Give --space (networks are measured) or --from FILE.parquet (they were), one of them.")

@@ -32,7 +32,7 @@ def fit(
 ) -> None:
     """Fit on NeuSight's table of GPU operators and store the predictor."""
     from hwbench import gpu
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     if tables is None:
         raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
@@ -68,9 +68,10 @@ def predict(
     json: options.Json = False,
 ) -> None:
     """Predict ops on a GPU; measured ops of it, if given, correct the prediction."""
-    from hwbench import datasheet, device, schema
+    from hwbench import datasheet, device
     from hwbench import gpu as gpus
-    from hwbench.errors import UsageError
+    from hwbench.core import schema
+    from hwbench.core.errors import UsageError
 
     model, sheet = gpus.load(predictor), datasheet.of_device(device.get(gpu, workspace))
     if measured is not None:

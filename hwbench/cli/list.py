@@ -22,8 +22,8 @@ def run(
     json: options.Json = False,
 ) -> None:
     """List what is registered: parts by name with what they are; fitted predictors with their errors."""
-    from hwbench import registry
-    from hwbench.errors import UnknownName
+    from hwbench.core import registry
+    from hwbench.core.errors import UnknownName
 
     singular = PLURALS.get(kind, kind)
     if singular not in registry.kinds():
@@ -51,9 +51,9 @@ def run(
 
 def _fitted(workspace: object) -> list[dict[str, str]]:
     """One row per stored predictor, of whatever kind; what a card does not state is a dash."""
-    from hwbench.errors import HwbenchError
+    from hwbench.core.errors import HwbenchError
+    from hwbench.core.workspace import Workspace
     from hwbench.estimator import read_card
-    from hwbench.workspace import Workspace
 
     found = []
     for path in Workspace.at(str(workspace)).each("predictors", pattern="*/*/card.json"):

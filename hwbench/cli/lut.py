@@ -110,7 +110,7 @@ def history(
     from hwbench import device
     from hwbench import history as histories
     from hwbench import lut as luts
-    from hwbench.workspace import Workspace
+    from hwbench.core.workspace import Workspace
 
     path = file or luts.find_lut(Workspace.at(workspace), device.local_name(), runtime)
     found = histories.editions(path)
@@ -168,7 +168,7 @@ def recover(
 ) -> None:
     """Recover costs per operator from latencies of whole networks, where operators cannot be timed alone."""
     from hwbench import recovery
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     pairs = [each.partition("=") for each in where or []]
     bad = next((each for each, pair in zip(where or [], pairs, strict=True) if not pair[1]), None)

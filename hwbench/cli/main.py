@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from hwbench import __version__, cli
-from hwbench.errors import HwbenchError, InfeasibleBudget, MissingOps
+from hwbench.core.errors import HwbenchError, InfeasibleBudget, MissingOps
 
 ORDER = (
     "device",

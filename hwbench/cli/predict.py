@@ -35,7 +35,7 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Predict a latency: of an ONNX model, of architectures of a space, or of every row of a table."""
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     forms = {
         "MODEL.onnx": model,
@@ -102,7 +102,7 @@ def _model(
     import dataclasses
 
     import hwbench
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     if batch != 1:
         raise UsageError(f"An ONNX model's batch is its own; --batch {batch} cannot change it. Fix open sides with --shape.")

@@ -56,8 +56,8 @@ def run(
     import dataclasses
 
     import hwbench
+    from hwbench.core.errors import UsageError
     from hwbench.engine.policy import Policy
-    from hwbench.errors import UsageError
 
     policy = Policy(
         precision=precision,
@@ -105,7 +105,7 @@ def _what(space: list[str] | None, kernels: int | None, model: list[Path] | None
 def _kernels(n: int | None, models: list[Path], runtime: str, setting: Setting, shapes: dict[str, list[int]]) -> list[OpSpec]:
     """What is to be measured: a part of the catalogue, or all kernels of some models."""
     from hwbench import anatomy, catalogue
-    from hwbench.errors import DataError, UsageError
+    from hwbench.core.errors import DataError, UsageError
 
     if n is not None:
         if n < catalogue.LEAST:

@@ -82,7 +82,7 @@ def run(
 
 
 def _numbers(given: dict[str, str]) -> dict[str, float]:
-    from hwbench.errors import UsageError
+    from hwbench.core.errors import UsageError
 
     found = {}
     for name, value in given.items():

@@ -9,7 +9,7 @@ import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 
 def run(

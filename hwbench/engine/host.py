@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from hwbench import stats
+from hwbench import latency
 from hwbench.engine.message import PROTOCOL, decode, encode
 from hwbench.engine.policy import AGREEING, SLOW, Policy
 from hwbench.reach.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Reach, WorkerLost
@@ -206,7 +206,7 @@ class Progress:
     def levels_ns(self, key: str, before: int) -> list[float]:
         """What each process before that one ran at, in order; those that only met a slow machine say nothing."""
         taken = self.readings_ns.get(key, {})
-        return [stats.level(taken[p]) for p in sorted(taken) if p < before and not self._was_slow(key, p)]
+        return [latency.level(taken[p]) for p in sorted(taken) if p < before and not self._was_slow(key, p)]
 
     def _was_slow(self, key: str, process: int) -> bool:
         canary_ns = self.canaries_ns.get(key, {}).get(process)

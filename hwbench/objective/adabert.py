@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.objective.base import ACCURACY, FITNESS, ONE_NUMBER, check_budgets, ratios
 from hwbench.problem import Values
 

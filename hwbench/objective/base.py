@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.problem import MAX, Values
 
 ACCURACY, FITNESS, VIOLATION = "accuracy", "fitness", "violation"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.objective.base import ACCURACY, FITNESS, ONE_NUMBER, check_budgets, check_positive, ratios
 from hwbench.problem import Values
 

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from hwbench import registry
-from hwbench.errors import UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.network import Network, NetworkBuilder, OpSpec, Setting, Tensor
 
 OPSET = 18

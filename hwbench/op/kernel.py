@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import OpSpec, Tensor
 from hwbench.op.base import Graph, Parameter, Primitive, Signature, Work
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import OpSpec, Workload
 from hwbench.op import base as ops
 

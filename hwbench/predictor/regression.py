@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import OpSpec, Setting, Workload
 from hwbench.op import base as ops
 from hwbench.predictor.base import require_networks

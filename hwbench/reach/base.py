@@ -50,7 +50,7 @@ class Reach(Protocol):
 
 def for_device(device: Device, runtime: str) -> Reach:
     """How that device is reached."""
-    from hwbench import registry
+    from hwbench.core import registry
 
     found: Reach = registry.make("reach", device.reach, device=device, runtime=runtime)
     return found

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench import agent
+from hwbench.core.errors import DataError
 from hwbench.device import Device
-from hwbench.errors import DataError
 from hwbench.reach.base import DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost, crashed
 
 FIXED = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no")

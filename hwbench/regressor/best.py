@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry
+from hwbench.core import registry
 
 MEMBERS, RISING = ("additive", "ridge", "gaussian_process", "trees"), ("additive", "trees")
 """All; those that keep what `rising` asks (a mixture of them does too)."""

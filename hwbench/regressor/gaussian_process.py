@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry
+from hwbench.core import registry
 
 TUNED_ROWS, MOST_ROWS, DOUBT_ROWS = 256, 600, 256
 """Rows that choose lengths and sizes; that predictions rest on; that the doubt rests on (it costs the square)."""

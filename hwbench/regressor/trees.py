@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import registry
+from hwbench.core import registry
 
 RUNS = 2
 TREES = 80

@@ -22,9 +22,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
 from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Tensor, Workload
-from hwbench.problem import Genes, Problem
+from hwbench.problem import Problem
 
 Population = np.ndarray
 """uint8[genes, n], canonical."""

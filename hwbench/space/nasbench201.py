@@ -15,7 +15,7 @@ nothing reaches still adds its batch norm's shift); a bias in the reductions' sh
 
 from __future__ import annotations
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import Tensor, Workload
 from hwbench.space.base import Gene, Lowering
 

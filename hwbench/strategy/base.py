@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hwbench import pareto, registry
-from hwbench.problem import Genes, Problem, Values
-from hwbench.variation import keys
+from hwbench.core import pareto, registry
+from hwbench.core.genes import Genes, keys
+from hwbench.problem import Problem, Values
 
 
 class Strategy(Protocol):

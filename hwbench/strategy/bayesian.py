@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench.errors import UsageError
-from hwbench.problem import MAX, Genes, Problem, Values
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
+from hwbench.problem import MAX, Problem, Values
 from hwbench.strategy.base import Archive
 from hwbench.variation import Seen, mutate, neighbours, sample, sample_new
 

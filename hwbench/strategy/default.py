@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench import pareto
-from hwbench.errors import UsageError
-from hwbench.pareto import Stairs
-from hwbench.problem import MAX, Genes, Problem, Values
+from hwbench.core import pareto
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes, keys
+from hwbench.core.pareto import Stairs
+from hwbench.problem import MAX, Problem, Values
 from hwbench.strategy.base import Archive, one_blas_thread
 from hwbench.surrogate import Belief, Process
-from hwbench.variation import Seen, crossover, distinct, everything, keys, mutate, neighbours, sample, sample_new
+from hwbench.variation import Seen, crossover, distinct, everything, mutate, neighbours, sample, sample_new
 
 MOST = 300
 """Observations a process rests on at a refit."""

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
+from hwbench.problem import Problem, Values
 from hwbench.strategy.base import Archive, one_thread
 from hwbench.variation import Seen, draw_new, sample_new
 

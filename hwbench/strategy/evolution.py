@@ -19,10 +19,11 @@ from collections import Counter
 
 import numpy as np
 
-from hwbench import pareto
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
-from hwbench.variation import Seen, crossover, draw_new, keys, mutate, sample
+from hwbench.core import pareto
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes, keys
+from hwbench.problem import Problem, Values
+from hwbench.variation import Seen, crossover, draw_new, mutate, sample
 
 
 class Evolution:

@@ -13,10 +13,11 @@ from collections import deque
 
 import numpy as np
 
-from hwbench import pareto
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
-from hwbench.variation import Seen, draw_new, keys, mutate, sample_new
+from hwbench.core import pareto
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes, keys
+from hwbench.problem import Problem, Values
+from hwbench.variation import Seen, draw_new, mutate, sample_new
 
 FIDELITY = "fidelity"
 """Under this name a driver tells how far it trained."""

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import pareto, registry
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
+from hwbench.core import pareto, registry
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
+from hwbench.problem import Problem, Values
 from hwbench.strategy.base import Archive, Strategy
 from hwbench.variation import Seen, sample_new
 

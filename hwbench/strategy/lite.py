@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench import pareto
-from hwbench.errors import UsageError
-from hwbench.problem import MAX, Genes, Problem, Values
+from hwbench.core import pareto
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
+from hwbench.problem import MAX, Problem, Values
 from hwbench.strategy.base import Archive
 from hwbench.variation import Seen, crossover, draw_new, mutate, sample, sample_new
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes, keys
+from hwbench.problem import Problem, Values
 from hwbench.strategy.base import Archive
-from hwbench.variation import Seen, keys, neighbours, sample_new
+from hwbench.variation import Seen, neighbours, sample_new
 
 
 class Local:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
-from hwbench.variation import Seen, keys, sample_new
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes, keys
+from hwbench.problem import Problem, Values
+from hwbench.variation import Seen, sample_new
 
 TRIES = 10
 """Generations in a row without anything new before random architectures are asked instead."""

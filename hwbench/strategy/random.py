@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench.problem import Genes, Problem, Values
+from hwbench.core.genes import Genes
+from hwbench.problem import Problem, Values
 from hwbench.variation import Seen, sample_new
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench import pareto
-from hwbench.errors import UsageError
-from hwbench.problem import Genes, Problem, Values
+from hwbench.core import pareto
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes
+from hwbench.problem import Problem, Values
 from hwbench.variation import Seen, draw_new, mutate, sample_new
 
 

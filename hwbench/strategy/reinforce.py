@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import UsageError
-from hwbench.problem import MAX, MIN, Genes, Problem, Values
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Genes, keys
+from hwbench.problem import MAX, MIN, Problem, Values
 from hwbench.strategy.base import Archive, one_thread
-from hwbench.variation import Seen, draw_new, keys
+from hwbench.variation import Seen, draw_new
 
 TRIES, LEAST = 5, 1e-12
 DRAWN = 20

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench import schema
+from hwbench.core import schema
 from hwbench.table.base import Rows, require
 
 BLOCKS = 7

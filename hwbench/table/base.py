@@ -17,10 +17,9 @@ from typing import Protocol
 
 import numpy as np
 
-from hwbench import pareto, registry
-from hwbench.errors import UnknownName, UsageError
-from hwbench.problem import Genes
-from hwbench.variation import ENUMERABLE, keys
+from hwbench.core import pareto, registry
+from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.genes import ENUMERABLE, Genes, keys
 
 
 class Table(Protocol):

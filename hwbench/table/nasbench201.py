@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench import schema
+from hwbench.core import schema
 from hwbench.table.base import Rows, require
 
 EDGES = ("op_0_1", "op_0_2", "op_1_2", "op_0_3", "op_1_3", "op_2_3")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hwbench import device
 from hwbench.cli.device import app
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core.errors import UnknownName, UsageError
 
 
 def run(*arguments: object) -> str:

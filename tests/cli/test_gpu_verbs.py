@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from hwbench import gpu
 from hwbench.cli.gpu import app
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core.errors import UnknownName, UsageError
 
 ROOT = Path(gpu.__file__).parent.parent
 L4, V100 = "nvidia-l4", "nvidia-tesla-v100-pcie-32gb"

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import schema
+from hwbench import lut_schema
 from hwbench.cli.table import app
-from hwbench.errors import DataError, UsageError
+from hwbench.core import schema
+from hwbench.core.errors import DataError, UsageError
 
 TABLE = """\
 Conv-input:224x224x3-output:112x112x24: {count: 10, mean: 0.99, std: 0.02}
@@ -42,7 +43,7 @@ def test_everything_imported_is_counted(tmp_path, asked):
         "  1 kept under their published key (Conv 1)",
         "  note-10 has no device file: its table can be read and summed; nothing else is known of it.",
     ]
-    data, footer = schema.read(path, schema.LUT)
+    data, footer = schema.read(path, lut_schema.LUT)
     assert len(data) == 2
     assert footer["imported"]["source"] == "OFA, MIT"
 

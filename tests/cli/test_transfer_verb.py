@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hwbench.cli.main import build
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 CELLS = list(product(("none", "conv1", "conv3"), repeat=4))
 

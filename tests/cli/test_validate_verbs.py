@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hwbench import validator
 from hwbench.cli.main import build
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 TABLE = "nasbench201-cifar10"
 

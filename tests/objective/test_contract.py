@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench import registry
-from hwbench.errors import UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.objective.base import Objective, excess
 from hwbench.problem import Problem
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper, shape_inference
 
-from hwbench import registry
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UnknownName, UsageError
 from hwbench.network import Network, NetworkBuilder, OpSpec, Setting, Tensor
 from hwbench.op.base import (
     ITEM_BYTES,

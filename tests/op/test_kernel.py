@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 from hwbench.network import NetworkBuilder, OpSpec, Setting
 from hwbench.op.base import Graph, describe, features, op_of, random_weights, single, tensors
 from hwbench.op.kernel import (

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hwbench
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.cost import CompiledSum
 from hwbench.network import Network
 from hwbench.op.base import network_parameters, op_of, work_of

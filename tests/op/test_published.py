@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import Network, NetworkBuilder, OpSpec, Tensor
 from hwbench.op.base import network_parameters, work_of
 from hwbench.space.base import from_values, lower, sample, size

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op.base import network_parameters, single, write_model
 from hwbench.space.base import lower, sample, to_values

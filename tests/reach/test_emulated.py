@@ -9,7 +9,7 @@ import pytest
 
 import hwbench
 from hwbench import emulator, limits
-from hwbench.errors import MeasurementError, MissingOps, UsageError
+from hwbench.core.errors import MeasurementError, MissingOps, UsageError
 from hwbench.journal import Journal
 from hwbench.lut import Lut
 from hwbench.network import OpSpec, Setting

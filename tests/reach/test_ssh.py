@@ -17,10 +17,10 @@ import pytest
 import tomli_w
 
 from hwbench import agent, device
+from hwbench.core.errors import DataError, MeasurementError
 from hwbench.engine import host
 from hwbench.engine.host import WorkerProcess
 from hwbench.engine.policy import Policy
-from hwbench.errors import DataError, MeasurementError
 from hwbench.journal import Journal
 from hwbench.network import OpSpec
 from hwbench.profiler import ProfileResult, profile_specs

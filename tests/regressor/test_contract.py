@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
 
 NAMES = registry.names("regressor")
 RISE = ("additive", "best", "trees")

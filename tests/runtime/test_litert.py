@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import interpreter as litert_interpreter
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op.base import single, write_model
 from hwbench.runtime.litert import HEAVY, Litert, LitertSession, nodes

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op.base import single, write_model
 from hwbench.runtime.ncnn import Ncnn

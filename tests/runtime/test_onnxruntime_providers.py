@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.engine.worker import difference
 from hwbench.environment import SOFTWARE
 from hwbench.network import Setting

@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import precision, registry
-from hwbench.errors import MeasurementError
+from hwbench import precision
+from hwbench.core import registry
+from hwbench.core.errors import MeasurementError
 from hwbench.network import Network, OpSpec, Setting
 from hwbench.op.base import single, write_model
 from hwbench.runtime.onnxruntime import Onnxruntime

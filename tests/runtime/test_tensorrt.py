@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from hwbench import precision, registry
+from hwbench import precision
+from hwbench.core import registry
 from hwbench.engine.worker import difference
 from hwbench.environment import NO_CUDA
 from hwbench.network import Network, OpSpec, Setting

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hwbench import registry
-from hwbench.errors import UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.network import Tensor, Workload
 from hwbench.space.base import (
     Gene,

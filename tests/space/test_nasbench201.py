@@ -11,9 +11,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.cost import CompiledSum
-from hwbench.errors import UsageError
 from hwbench.network import OpSpec, Tensor, Workload
 from hwbench.space.base import (
     Gene,

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import registry
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.genes import keys
 from hwbench.problem import Problem
 from hwbench.strategy.base import Strategy
-from hwbench.variation import everything, keys, sample
+from hwbench.variation import everything, sample
 
 every_strategy = pytest.mark.parametrize("name", registry.names("strategy"))
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import pareto
-from hwbench.variation import everything, keys
+from hwbench.core import pareto
+from hwbench.core.genes import keys
+from hwbench.variation import everything
 
 GENES = [(f"edge{i}", 5) for i in range(6)]
 BOTH = {"accuracy": "max", "latency_ms": "min"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.problem import Problem
 from hwbench.variation import sample
 

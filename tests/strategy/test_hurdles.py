@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwbench import registry
-from hwbench.errors import UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import keys
 from hwbench.problem import Problem
-from hwbench.variation import keys
 
 PROBLEM = Problem([(f"g{i}", 4) for i in range(8)], {"accuracy": "max"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwbench import pareto, registry
+from hwbench.core import pareto, registry
 from hwbench.problem import Problem
 
 PLACES, CHOICES = 8, 4

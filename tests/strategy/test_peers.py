@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwbench import registry
+from hwbench.core import registry
+from hwbench.core.genes import keys
 from hwbench.problem import Problem
-from hwbench.variation import keys
 
 SIZES = (4, 3, 5, 4, 2, 4)
 GENES = [(f"g{i}", size) for i, size in enumerate(SIZES)]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from cells import DEVICES, SOME, write
 
-from hwbench import registry
-from hwbench.errors import UsageError
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import keys
 from hwbench.table.base import Rows, folder_of, grid_size
 from hwbench.table.nasbench201 import EDGES, OPS
-from hwbench.variation import keys
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[3] / "shared" / "tables"))
 NAMES = registry.names("table")

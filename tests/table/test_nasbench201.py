@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from hwbench import registry
+from hwbench.core import registry
 from hwbench.space.base import valid
 from hwbench.table import nasbench201 as table
 

@@ -1,18 +1,8 @@
-"""Every stored column once: type, unit, meaning. The only place that opens Parquet.
+"""Stored tables: columns declared once with type, unit and meaning. The only place that opens Parquet.
 
 A table's footer holds `hwbench` = {schema, version, hwbench_version, checksum, ...facts}; reading checks all
 of it. Columns are only ever added: an older version is read through the table's migrations, a newer one is an error that
-says "update hwbench".
-
-Version history
-    lut 1, networks 1, trials 1, verification 1: first.
-    lut 2, networks 2, verification 2: status says whether there is a latency, verdict whether to trust it; latency_fastest_ms,
-        the interval of the median, other_cores; lut also overhead_ms. In version 1 a minimum was the smallest single
-        reading, which is latency_fastest_ms now; its latency_min_ms is kept as it was.
-    lut 3, networks 3: instructions (counted where nothing is timed) and executes_on; lut also overhead_instructions. Before,
-        everything ran on a CPU and was timed: the new columns are null.
-    trials 2: costs (further limited costs and their upper bounds); a trial without a score has a row too, its accuracy
-        and fitness null. Version 1 left such trials out, and its costs are unknown: null.
+says "update hwbench". Who owns a table declares it.
 """
 
 from __future__ import annotations
@@ -27,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench import __version__
-from hwbench.errors import DataError, UsageError
-from hwbench.workspace import atomic_write
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,123 +64,6 @@ def add_columns(data: pa.Table, table: Table) -> pa.Table:
     here = set(data.schema.names)
     arrays = [data.column(c.name) if c.name in here else pa.nulls(len(data), _arrow_type(c.type)) for c in table.columns]
     return pa.table(arrays, schema=_arrow_schema(table))
-
-
-def add_verdicts(data: pa.Table, table: Table) -> pa.Table:
-    """The step of latencies from version 1 to 2: `status` held the verdict too."""
-    import pyarrow as pa
-
-    old = data.column("status").to_pylist()
-    words = [{"ok": "stable", "noisy": "noisy"}.get(status) for status in old]
-    told = pa.array(["ok" if status == "noisy" else status for status in old], pa.string())
-    data = data.set_column(data.schema.names.index("status"), "status", told)
-    return add_columns(data.append_column("verdict", pa.array(words, pa.string())), table)
-
-
-SETTING_COLUMNS = (
-    Column("dtype", "string", "number format of weights and activations"),
-    Column("batch", "int64", "samples per run"),
-    Column("threads", "int64", "threads of the runtime"),
-    Column("scenario", "string", "how runs follow each other"),
-)
-LATENCY_COLUMNS = (
-    Column("latency_min_ms", "float64", "smallest level (the lowest speed met often) over all processes", nullable=True),
-    Column("latency_median_ms", "float64", "median over processes of process medians", nullable=True),
-    Column("min_spread", "float64", "spread of the three lowest processes, relative", nullable=True),
-    Column("median_spread", "float64", "spread of the process medians, relative", nullable=True),
-    Column("processes", "int64", "fresh worker processes that measured it"),
-    Column("samples", "int64", "bursts in the journal"),
-    Column("status", "string", "ok, refused, crashed or hung"),
-    Column("reason", "string", "why the status or the verdict", nullable=True),
-    Column("verdict", "string", "stable, noisy, shifted or throttled", nullable=True),
-    Column("latency_fastest_ms", "float64", "smallest single reading", nullable=True),
-    Column("median_low_ms", "float64", "95 % interval of the median, bootstrap over processes", nullable=True),
-    Column("median_high_ms", "float64", "its upper end", nullable=True),
-    Column("other_cores", "float64", "CPU cores other processes kept busy meanwhile", nullable=True),
-)
-COUNTED_COLUMNS = (
-    Column("instructions", "float64", "instructions one run executes, counted under emulation", nullable=True),
-    Column("executes_on", "string", "what computed: cpu, a GPU's name, or a software device", nullable=True),
-)
-LUT = Table(
-    "lut",
-    3,
-    (
-        Column("key", "string", "canonical op key"),
-        Column("op", "string", "operator or fused block"),
-        *SETTING_COLUMNS,
-        *LATENCY_COLUMNS,
-        Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch", nullable=True),
-        Column("bytes_moved", "float64", "least traffic of one run, whole batch", nullable=True),
-        Column("parameters", "float64", "learned values", nullable=True),
-        Column("overhead_ms", "float64", "cost of an empty call, subtracted from the latencies of this row", nullable=True),
-        *COUNTED_COLUMNS,
-        Column("overhead_instructions", "float64", "those of an empty call, subtracted from this row's", nullable=True),
-        Column(
-            "latency_mean_ms", "float64", "mean over runs, of tables others published; nothing of ours is a mean", nullable=True
-        ),
-    ),
-    ("key", "dtype", "batch", "threads", "scenario"),
-    {1: add_verdicts, 2: add_columns},
-)
-NETWORKS = Table(
-    "networks",
-    3,
-    (
-        Column("space", "string", "search space"),
-        Column("architecture", "string", "architecture as JSON values"),
-        *SETTING_COLUMNS,
-        *LATENCY_COLUMNS,
-        Column("key", "string", "identity in the journal"),
-        *COUNTED_COLUMNS,
-    ),
-    ("key", "dtype", "batch", "threads", "scenario"),
-    {1: add_verdicts, 2: add_columns},
-)
-TRIALS = Table(
-    "trials",
-    2,
-    (
-        Column("trial", "int64", "order of evaluation"),
-        Column("architecture", "string", "gene indices as hex"),
-        Column(
-            "accuracy",
-            "float64",
-            "the proxy's score; null where there is none (no network, or it could not be scored)",
-            nullable=True,
-        ),
-        Column("latency_ms", "float64", "plain prediction"),
-        Column("upper_ms", "float64", "prediction's upper bound, what the budget is held against"),
-        Column("fitness", "float64", "the objective's score; of several objectives the first", nullable=True),
-        Column(
-            "feasible",
-            "bool",
-            "it has a score, and what is held against each limit (upper bounds, unless asked otherwise) keeps it",
-        ),
-        Column("costs", "numbers", "what else is limited, by name, and upper bounds of what is predicted", nullable=True),
-    ),
-    ("trial",),
-    {1: add_columns},
-)
-VERIFICATION = Table(
-    "verification",
-    2,
-    (
-        Column("space", "string", "search space"),
-        Column("architecture", "string", "architecture as JSON values"),
-        Column("role", "string", "winner, finalist or random"),
-        Column("predicted_ms", "float64", "plain prediction of the statistic"),
-        Column("upper_ms", "float64", "its upper bound"),
-        *LATENCY_COLUMNS,
-        Column("measured_ms", "float64", "the budget's statistic, measured"),
-        Column("plain_sum_ms", "float64", "sum of the table's rows, no calibration"),
-        Column("flops_ms", "float64", "calibrated FLOPs, fitted on the same networks", nullable=True),
-        Column("primitive_sum_ms", "float64", "sum of primitive rows, where the table has them", nullable=True),
-        Column("primitive_calibrated_ms", "float64", "the same, calibrated on the same networks", nullable=True),
-    ),
-    ("space", "architecture"),
-    {1: add_verdicts},
-)
 
 
 def write(path: Path, table: Table, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import hwbench
-from hwbench.errors import UnknownName, UsageError
+from hwbench.core.errors import UnknownName, UsageError
 
 
 @lru_cache(maxsize=None)

@@ -1,7 +1,4 @@
-"""Where data lives: a workspace folder (written) searched first, then the data shipped with hwbench (read only).
-
-Shipped data is evidence, never a cache: `profile` does not count its rows as done.
-"""
+"""Files that are whole or not there: atomic writes, JSON without NaN, one clear line for what fails."""
 
 from __future__ import annotations
 
@@ -10,61 +7,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hwbench
-from hwbench.errors import DataError, MeasurementError, UsageError
-
-FOLDERS = ("devices", "luts", "predictors", "reports")
-
-
-def packaged() -> Path:
-    """The shipped data: `hwbench/_data` in an installed wheel, the repository's root in a checkout."""
-    here = Path(hwbench.__file__).resolve().parent
-    return here / "_data" if (here / "_data").is_dir() else here.parent
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """One folder holding devices/, luts/, predictors/, reports/ of a user's own."""
-
-    root: Path
-
-    @classmethod
-    def at(cls, folder: str | Path) -> Workspace:
-        """The workspace in a folder (made on first write)."""
-        root = Path(folder).expanduser().resolve()
-        if root.exists() and not root.is_dir():
-            raise UsageError(f"Workspace {folder} is a file; give a folder with --workspace.")
-        return cls(root)
-
-    def path(self, *parts: str) -> Path:
-        """Where a file of this workspace is or would be."""
-        return self.root.joinpath(*parts)
-
-    def find(self, *parts: str) -> Path | None:
-        """The file in the workspace, else the shipped one, else None."""
-        for root in (self.root, packaged()):
-            if root.joinpath(*parts).exists():
-                return root.joinpath(*parts)
-        return None
-
-    def each(self, *parts: str, pattern: str) -> list[Path]:
-        """Matching files of both places, sorted by name, the workspace's hiding a shipped one of the same name."""
-        found: dict[str, Path] = {}
-        for root in (packaged(), self.root):
-            folder = root.joinpath(*parts)
-            found.update({p.relative_to(folder).as_posix(): p for p in folder.glob(pattern)})
-        return [found[name] for name in sorted(found)]
-
-    def folder(self, *parts: str) -> Path:
-        """A folder of the workspace, made if need be."""
-        path = self.root.joinpath(*parts)
-        with writing(path):
-            path.mkdir(parents=True, exist_ok=True)
-        return path
+from hwbench.core.errors import DataError, MeasurementError, UsageError
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.workers import WorkerLost, Workers
+from hwbench.core.process_pool import WorkerLost, Workers
 
 
 def square(x: int) -> int:

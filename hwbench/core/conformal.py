@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 COVERAGE = 0.9
 """Share of new measurements that fall inside, unless asked otherwise."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench.conformal import (
+from hwbench.core.conformal import (
     LEAST_SCALE,
     Band,
     calibrate,
@@ -20,7 +20,7 @@ from hwbench.conformal import (
     interval,
     least_pairs,
 )
-from hwbench.errors import UsageError
+from hwbench.core.errors import UsageError
 
 SHAPES = {
     "normal": lambda rng, shape: 0.1 * rng.standard_normal(shape),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hwbench import pareto
+from hwbench.core import pareto
 
 SIDE = 5
 """Grids have points 0 .. SIDE - 1 in every loss."""

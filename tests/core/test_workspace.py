@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from hwbench.errors import DataError, MeasurementError, UsageError
-from hwbench.workspace import Workspace, atomic_write, read_json, without_nan, write_json
+from hwbench.core.errors import DataError, MeasurementError, UsageError
+from hwbench.core.files import atomic_write, read_json, without_nan, write_json
+from hwbench.core.workspace import Workspace
 
 
 @pytest.fixture
@@ -67,8 +68,8 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
 FULL = """
 import resource, sys
 from pathlib import Path
-from hwbench.errors import HwbenchError
-from hwbench.workspace import atomic_write
+from hwbench.core.errors import HwbenchError
+from hwbench.core.files import atomic_write
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 try:
     atomic_write(Path(sys.argv[1]), b"x" * int(sys.argv[2]))
