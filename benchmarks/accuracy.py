@@ -36,7 +36,7 @@ from hwbench.core.workspace import Workspace
 from hwbench.engine.policy import Policy
 from hwbench.estimator import calibration_sets, fit, flops_of, stored_networks
 from hwbench.measurer import MEASURE_POLICY, measure
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs, profile_specs
 from hwbench.space import base as spaces

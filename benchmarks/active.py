@@ -29,7 +29,8 @@ from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.estimator import calibration_sets
 from hwbench.lut import Lut
-from hwbench.network import Setting, Workload
+from hwbench.network.graph import Workload
+from hwbench.network.spec import Setting
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import needed_specs
 from hwbench.space import base as spaces

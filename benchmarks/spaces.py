@@ -7,7 +7,7 @@ Per registered space:
               space is profiled and a predictor fitted in a workspace of its own, WORKSPACE/<space>
 2. samples    a thousand random architectures, lowered to workloads one by one, and costed at once by the compiled cost
 3. network    the one of them nearest their median latency that took no part in the fit, exported as ONNX, run under
-              onnxruntime, held against torch (the references of tests/op/test_torch.py, same weights), and measured
+              onnxruntime, held against torch (the references of tests/network/op/test_torch.py, same weights), and measured
 
 Finished spaces are kept in OUT/spaces.json with every raw reading; run again to go on. Writes spaces.md beside it.
 --quick takes few repeats, to see that all of it works: its latencies say little, and the report says so.
@@ -37,7 +37,7 @@ from hwbench.core.files import atomic_write, write_json
 from hwbench.engine.policy import Policy
 from hwbench.estimator import Fitted
 from hwbench.measurer import MEASURE_POLICY, measure
-from hwbench.network import Network, Workload
+from hwbench.network.graph import Network, Workload
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import NETWORK_POLICY, profile
 from hwbench.space import base as spaces
@@ -143,8 +143,9 @@ def against_torch(name: str, values: dict[str, Any], network: Network, folder: P
         import torch
         from safetensors.numpy import save_file
 
-        from tests.op import random_inputs, session_of
-        from tests.op.test_torch import LIMIT, WHOLE, difference, loaded, telling_weights
+        from tests.network.op import random_inputs, session_of
+        from tests.network.op.test_torch import LIMIT, difference, loaded, telling_weights
+        from tests.space.test_torch import WHOLE
     except ImportError as error:
         return {"same": None, "why": str(error)}
     module: Any = next((made for of, made in WHOLE.items() if of.partition(":")[0] == name.partition(":")[0]), None)

@@ -146,7 +146,8 @@ def export_study(workspace: Path) -> dict[str, Any]:
     """The same ViT from torch's two exporters and from us: does a prediction hold for deployed models?"""
     import torch
 
-    from tests.op.test_torch import loaded, telling_weights, vit
+    from tests.network.op.test_torch import loaded, telling_weights
+    from tests.space.test_torch import vit
 
     name = "autoformer-tiny"
     found = architecture.sample(name, 1, 3)

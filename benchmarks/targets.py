@@ -35,7 +35,7 @@ from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.engine.policy import Policy
 from hwbench.lut import Lut
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.profiler import measure_networks, needed_specs, profile_specs
 from hwbench.space import base as spaces
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.trust import harness_overhead
-from hwbench.network import OpSpec
+from hwbench.network.spec import OpSpec
 from hwbench.profiler import CANARY_OP, needed_specs
 
 

@@ -19,8 +19,9 @@ from hwbench.appraiser import REACH, Prices, terms_of
 from hwbench.catalogue import catalogue
 from hwbench.core import registry
 from hwbench.cost import CompiledSum
-from hwbench.network import Setting
-from hwbench.op import base as ops
+from hwbench.network import onnx_writer, work
+from hwbench.network.op import base as ops
+from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel
 from hwbench.space import base as spaces
 
@@ -29,7 +30,7 @@ SETTING = Setting()
 
 
 def synthetic_ms(specs):
-    return np.array([1e-3 + ops.op_of(s).work(s).flops / 2e7 + ops.bytes_moved(s, SETTING) / 1e7 for s in specs])
+    return np.array([1e-3 + ops.op_of(s).work(s).flops / 2e7 + work.bytes_moved(s, SETTING) / 1e7 for s in specs])
 
 
 def forests(specs, ms):
@@ -38,7 +39,7 @@ def forests(specs, ms):
     found = {}
     for kind in {ops.describe(s)[0] for s in specs}:
         mine = [i for i, s in enumerate(specs) if ops.describe(s)[0] == kind]
-        x = np.array([[*ops.features(specs[i], SETTING).values()] for i in mine])
+        x = np.array([[*work.features(specs[i], SETTING).values()] for i in mine])
         found[kind] = forest(n_estimators=100, random_state=0, n_jobs=1).fit(x, ms[mine])
     return found
 
@@ -47,7 +48,7 @@ def ask_forests(found, specs):
     """A function that predicts the ops, one call per kind."""
     by_kind = {}
     for spec in specs:
-        by_kind.setdefault(ops.describe(spec)[0], []).append([*ops.features(spec, SETTING).values()])
+        by_kind.setdefault(ops.describe(spec)[0], []).append([*work.features(spec, SETTING).values()])
     ready = {kind: np.array(rows) for kind, rows in by_kind.items()}
     return lambda: sum(float(found[kind].predict(rows).sum()) for kind, rows in ready.items())
 
@@ -75,7 +76,7 @@ def test_a_twelve_layer_model(benchmark, tmp_path):
     column = np.array([len(g.choices) // 2 if g.name != "depth" else 0 for g in space.genes])
     path = tmp_path / "vit.onnx"
     with path.open("wb") as stream:
-        ops.write_model(spaces.lower(space, column).network, SETTING, stream)
+        onnx_writer.write_model(spaces.lower(space, column).network, SETTING, stream)
     kernels = catalogue(1400)
     started = time.perf_counter()
     model = OpModel(reach=REACH)

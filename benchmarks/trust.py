@@ -35,8 +35,10 @@ from hwbench.cli._console import progress
 from hwbench.core.files import write_json
 from hwbench.engine.policy import Policy
 from hwbench.lut import Lut
-from hwbench.network import NetworkBuilder, OpSpec, Setting, Tensor
-from hwbench.op import base as ops
+from hwbench.network import onnx_writer
+from hwbench.network.graph import NetworkBuilder, Tensor
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs
 from hwbench.runtime.onnxruntime import Onnxruntime
 
@@ -66,7 +68,7 @@ def naive_table(specs: Sequence[OpSpec], threads: int) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "op.onnx"
             with path.open("wb") as stream:
-                ops.write_model(ops.single(spec), Setting(), stream)
+                onnx_writer.write_model(ops.single(spec), Setting(), stream)
             options = ort.SessionOptions()
             options.intra_op_num_threads = threads
             session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -196,7 +198,7 @@ def stack(spec: OpSpec, length: int, path: Path) -> Path:
     for i in range(length):
         x = builder.add(f"block{i}", spec, x)
     with path.open("wb") as stream:
-        ops.write_model(builder.build(x), Setting(), stream)
+        onnx_writer.write_model(builder.build(x), Setting(), stream)
     return path
 
 
@@ -308,7 +310,7 @@ def peer_study(workspace: Path, repeats: int = 4) -> dict[str, Any]:
     workspace.mkdir(parents=True, exist_ok=True)
     block, network = workspace / "block.onnx", workspace / "network.onnx"
     with block.open("wb") as stream:
-        ops.write_model(ops.single(needed_specs(["autoformer-tiny"])[0]), Setting(), stream)
+        onnx_writer.write_model(ops.single(needed_specs(["autoformer-tiny"])[0]), Setting(), stream)
     architecture.export("autoformer-tiny", architecture.sample("autoformer-tiny", 1, 3).values[0], network)
     found: dict[str, Any] = {}
     for path in (block, network):
@@ -390,7 +392,7 @@ def harness_overhead(key_spec: OpSpec, rounds: int = 20) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "op.onnx"
         with path.open("wb") as stream:
-            ops.write_model(ops.single(key_spec), Setting(), stream)
+            onnx_writer.write_model(ops.single(key_spec), Setting(), stream)
         session = Onnxruntime().load(str(path), {"threads": 1, "dtype": "fp32"}, {}, {})
     session.run()
     loaded = Loaded(session, "back-to-back")

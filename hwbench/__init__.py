@@ -30,7 +30,6 @@ _VERBS = {
 _PARTS = {"make_strategy": "strategy.base"}
 """What anyone's own loop is built from -> its module."""
 KINDS = {
-    "op": "hwbench.op",
     "space": "hwbench.space",
     "reach": "hwbench.reach",
     "runtime": "hwbench.runtime",

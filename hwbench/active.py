@@ -29,7 +29,7 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.engine.policy import Policy
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import ProfileResult, Tick, needed_specs, no_tick, profile_specs
 from hwbench.space import base as spaces

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.network import Workload
+from hwbench.network.graph import Workload
 from hwbench.predictor.base import Predictor, sum_ops
 
 CANDIDATES = {"plain_sum": "plain sum", "lut_sum": "calibrated sum", "regression": "end-to-end regression"}

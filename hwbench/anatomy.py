@@ -21,10 +21,11 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
-from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Setting, Tensor, Workload
-from hwbench.op import kernel as kernels
-from hwbench.op.base import LARGE_BYTES, length_prefix
-from hwbench.op.kernel import ELEMENTS, MOST_VALUES, NUMPY, VIEWS, Operand
+from hwbench.network.graph import Network, NetworkBuilder, Phase, Tensor, Workload
+from hwbench.network.onnx_writer import LARGE_BYTES, length_prefix
+from hwbench.network.op import kernel as kernels
+from hwbench.network.op.kernel import ELEMENTS, MOST_VALUES, NUMPY, VIEWS, Operand
+from hwbench.network.spec import OpSpec, Setting
 
 ZEROS = "zeros.bin"
 VIEW, VIEW_VERSION = "Identity", 13

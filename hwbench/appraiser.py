@@ -39,8 +39,9 @@ from hwbench.core.errors import DataError, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import onnx_writer, work
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
 from hwbench.profiler import Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
@@ -157,7 +158,7 @@ def kernel_rows(table: Lut, setting: Setting) -> dict[str, float]:
 def node_terms(spec: OpSpec) -> tuple[float, float]:
     """What one node adds beside its kernel's price: (megabytes of activations, node)."""
     inputs, outputs = ops.op_of(spec).signature(spec)
-    passed = sum(int(np.prod(t.shape)) * ops.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
+    passed = sum(int(np.prod(t.shape)) * work.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
     return passed / 1e6, 1.0
 
 
@@ -287,7 +288,7 @@ def _anatomies(sets: Sequence[Architectures], runtime: str, setting: Setting) ->
             every = spaces.networks(architectures.space, architectures.population)
             for key, network in zip(architectures.keys, every, strict=True):
                 with path.open("wb") as stream:
-                    ops.write_model(network, setting, stream, light=True)
+                    onnx_writer.write_model(network, setting, stream, light=True)
                 found[key] = anatomy.dissect(path, runtime, setting)
     return found
 

@@ -19,8 +19,8 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, write_json, writing
-from hwbench.network import Setting
-from hwbench.op.base import write_model
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.spec import Setting
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
 

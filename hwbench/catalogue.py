@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hwbench.network import OpSpec
-from hwbench.op import base as ops
-from hwbench.op import kernel as kernels
+from hwbench.network.op import base as ops
+from hwbench.network.op import kernel as kernels
+from hwbench.network.spec import OpSpec
 
 WIDTHS = (32, 48, 64, 80, 96, 128, 144, 160, 192, 240, 256, 320, 384, 432, 448, 512, 576, 640, 768, 960, 1024, 1152, 1280,
           1536, 1792, 2048, 2304, 3072, 4096)  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwbench.core.errors import UsageError
-from hwbench.network import OpSpec
+from hwbench.network.spec import OpSpec
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
 

@@ -41,9 +41,12 @@ from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Prediction, Setting, Workload
-from hwbench.op import base as ops
+from hwbench.network import work
+from hwbench.network.graph import Workload
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
+from hwbench.prediction import Prediction
 from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
 from hwbench.space import base as spaces
@@ -486,7 +489,7 @@ def primitive_sum_ms(workload: Workload, rows_ms: Mapping[str, float]) -> float:
     """Sum of primitive rows; NaN where the table lacks one."""
     total = 0.0
     for phase in workload.phases:
-        total += phase.repeat * sum(rows_ms.get(s.key, float("nan")) for s in ops.primitives(phase.network))
+        total += phase.repeat * sum(rows_ms.get(s.key, float("nan")) for s in work.primitives(phase.network))
     return total
 
 

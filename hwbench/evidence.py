@@ -28,7 +28,7 @@ from hwbench.core.workspace import Workspace
 from hwbench.estimator import Fitted, flops_of
 from hwbench.limits import LATENCY
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import base as spaces
 from hwbench.verifier import certified, searched_with

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.network import OpSpec
+from hwbench.network.spec import OpSpec
 
 MAX_CLOUD = 3000
 """Trials drawn at most; more are thinned evenly in order of evaluation."""

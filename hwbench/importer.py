@@ -33,8 +33,8 @@ from hwbench.core.errors import DataError, MissingOps, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import work as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.published import Published, read
 
 PUBLISHED = "published"

@@ -22,7 +22,7 @@ from hwbench.core.errors import DataError, MeasurementError
 from hwbench.core.files import read_json, write_json, writing
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 
 VERSION = 3
 

@@ -29,8 +29,10 @@ from hwbench.core.errors import InfeasibleBudget, Nearest, UnknownName, UsageErr
 from hwbench.core.files import write_json
 from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, least_together, summed_cost
-from hwbench.network import OpSpec, Setting, Workload
-from hwbench.op.base import ITEM_BYTES, network_parameters, op_of, parameter_count, work_of
+from hwbench.network.graph import Workload
+from hwbench.network.op.base import network_parameters, op_of
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.work import ITEM_BYTES, parameter_count, work_of
 from hwbench.problem import MIN
 from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space

@@ -31,7 +31,7 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 
 OWN = ("runtime", "runtime_version", "executes_on")
 """What the tables may differ in; all else of their environments must agree."""

@@ -22,8 +22,9 @@ from hwbench.core.workspace import Workspace
 from hwbench.engine.host import Sample
 from hwbench.environment import SOFTWARE, UNSAID, Environment
 from hwbench.journal import Entry, Journal
-from hwbench.network import Measurement, OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.measurement import Measurement
+from hwbench.network import work as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.space import base as spaces
 
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}

@@ -29,8 +29,9 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import work as network_work
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 
 REACH = 2.0
 """How far beyond the measured range of a number an answer is given, as a factor."""
@@ -57,7 +58,7 @@ class Known(NamedTuple):
 def known(spec: OpSpec, setting: Setting) -> Known:
     """Description and features, computed once per op; numbers in one order."""
     group, numbers = ops.describe(spec)
-    return Known(spec.op, group, dict(sorted(numbers.items())), ops.features(spec, setting))
+    return Known(spec.op, group, dict(sorted(numbers.items())), network_work.features(spec, setting))
 
 
 class Correction:
@@ -280,7 +281,9 @@ def _arranged(rows: Sequence[Known]) -> dict[tuple[str, ...], list[int]]:
         own.setdefault(row.group, []).append(i)
     kinds = {group: (rows[at[0]].op, *rows[at[0]].numbers) for group, at in own.items()}
     if any((row.op, *row.numbers) != kinds[row.group] for row in rows):
-        raise UsageError("Ops of one group must be described by the same numbers; see `description` in hwbench/op/base.py.")
+        raise UsageError(
+            "Ops of one group must be described by the same numbers; see `description` in hwbench/network/op/base.py."
+        )
     found: dict[tuple[str, ...], list[int]] = {}
     for kind in dict.fromkeys(kinds.values()):
         alike = sorted((group for group in own if kinds[group] == kind), key=lambda group: len(own[group]))

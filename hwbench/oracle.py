@@ -15,7 +15,7 @@ from typing import Any
 
 from hwbench import appraiser, estimator
 from hwbench.core.errors import UsageError
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 
 
 def predict(

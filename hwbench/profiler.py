@@ -36,8 +36,10 @@ from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import COUNTING, Policy
 from hwbench.environment import NO_CUDA, Environment
 from hwbench.journal import Entry, Journal
-from hwbench.network import Network, OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import onnx_writer, work
+from hwbench.network.graph import Network
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.reach import base as reaches
 from hwbench.reach.base import WorkerLost
 from hwbench.reach.local import Local
@@ -86,7 +88,7 @@ def needed_specs(space_names: Sequence[str], level: str = "blocks") -> list[OpSp
     if level not in LEVELS:
         raise UsageError(f"level '{level}' is unknown; available: {', '.join(LEVELS)}.")
     blocks = {spec for name in space_names for spec in spaces.distinct_specs(registry.get("space", name))}
-    parts = {inner for spec in blocks for inner in ops.primitives(ops.single(spec))} if level != "blocks" else set()
+    parts = {inner for spec in blocks for inner in work.primitives(ops.single(spec))} if level != "blocks" else set()
     wanted = blocks if level == "blocks" else parts if level == "primitives" else blocks | parts
     return sorted(wanted, key=lambda spec: spec.key)
 
@@ -337,7 +339,7 @@ class ModelFiles:
         def written() -> tuple[str, str]:
             with writing(path), path.open("wb") as stream:
                 hashing = _HashingStream(stream)
-                ops.write_model(network, setting, hashing)  # type: ignore[arg-type]
+                onnx_writer.write_model(network, setting, hashing)  # type: ignore[arg-type]
             if setting.dtype == "fp32":
                 return str(path), hashing.digest.hexdigest()
             if setting.dtype == "fp16":  # which onnxruntime computes in fp32 here, if at all: what is expected is that
@@ -345,7 +347,7 @@ class ModelFiles:
             return precise(path, setting.dtype, high, {})
 
         values = max(int(np.prod(t.shape)) for t in ops.tensors(network).values()) * setting.batch
-        parameters = sum(ops.parameter_count(spec) for spec in network.specs)
+        parameters = sum(work.parameter_count(spec) for spec in network.specs)
         return Item(
             key,
             asdict(setting),

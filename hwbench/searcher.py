@@ -33,7 +33,7 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, without_nan, write_json, writing
 from hwbench.core.genes import Genes
 from hwbench.limits import LATENCY, UPPER, Limit
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.objective.base import ACCURACY, VIOLATION, Objective, check_budget, excess
 from hwbench.problem import Problem
 from hwbench.profiler import Tick, no_tick

@@ -32,7 +32,8 @@ from hwbench.environment import Environment
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
 from hwbench.limits import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
 from hwbench.lut import Lut
-from hwbench.network import Setting, Workload
+from hwbench.network.graph import Workload
+from hwbench.network.spec import Setting
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
 from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import base as spaces

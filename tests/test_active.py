@@ -12,7 +12,7 @@ from hwbench import active, device
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.lut import Lut
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import needed_specs
 from hwbench.space.base import lower, sample

@@ -10,8 +10,8 @@ import pytest
 from hwbench import additivity
 from hwbench.core import registry
 from hwbench.cost import CompiledSum
-from hwbench.network import OpSpec, Setting
-from hwbench.op.base import features
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.work import features
 from hwbench.predictor.base import sum_ops
 from hwbench.space.base import distinct_specs, lower, sample
 

@@ -19,8 +19,9 @@ import pytest
 
 from hwbench import agent
 from hwbench.engine.message import PROTOCOL, decode, encode
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import onnx_writer
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from tests.reach.sshd import bare_python, script
 
 HEAVY = ("pandas", "pyarrow", "onnx", "torch", "psutil", "scipy")
@@ -114,7 +115,7 @@ def test_it_imports_nothing_heavy_even_where_that_is_installed(path):
 
 def test_it_measures_with_nothing_but_numpy_and_the_runtime(path, tmp_path, fast_policy):
     stream = io.BytesIO()
-    ops.write_model(ops.single(OpSpec.of("relu", tokens=2, dim=3)), Setting(), stream)
+    onnx_writer.write_model(ops.single(OpSpec.of("relu", tokens=2, dim=3)), Setting(), stream)
     model, policy = stream.getvalue(), fast_policy.message()
     digest = hashlib.sha256(model).hexdigest()
     command = [bare_python(tmp_path, "numpy", "onnxruntime"), path, "owner"]

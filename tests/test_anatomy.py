@@ -15,9 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hwbench.anatomy import Anatomy, dissect
 from hwbench.core.errors import DataError, HwbenchError, UsageError
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
-from hwbench.op.kernel import results
+from hwbench.network import onnx_writer, work
+from hwbench.network.op import base as ops
+from hwbench.network.op.kernel import results
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
@@ -55,7 +56,7 @@ def types(found: Anatomy) -> list[str]:
 
 
 def macs(found: Anatomy) -> int:
-    return ops.work_of(found.workload.phases[0].network).macs
+    return work.work_of(found.workload.phases[0].network).macs
 
 
 def assert_kernels_run(found: Anatomy, folder: Path) -> None:
@@ -63,7 +64,7 @@ def assert_kernels_run(found: Anatomy, folder: Path) -> None:
     for spec in {spec.key: spec for _, spec in found.layers}.values():
         path = folder / "kernel.onnx"
         with path.open("wb") as stream:
-            ops.write_model(ops.single(spec), Setting(), stream)
+            onnx_writer.write_model(ops.single(spec), Setting(), stream)
         high = {t.name: t.high for t in ops.op_of(spec).signature(spec)[0] if t.high is not None}
         session = Onnxruntime().load(str(path), asdict(Setting()), high, {})
         session.run()
@@ -394,7 +395,7 @@ def test_our_own_export_gives_the_same_kernels_with_and_without_weights(tmp_path
     for light in (False, True):
         path = tmp_path / f"{light}.onnx"
         with path.open("wb") as stream:
-            ops.write_model(ops.single(spec), Setting(batch=batch), stream, light=light)
+            onnx_writer.write_model(ops.single(spec), Setting(batch=batch), stream, light=light)
         found.append(dissect(path))
     full, light = found
     assert keys(full) == keys(light)

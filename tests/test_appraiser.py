@@ -21,8 +21,9 @@ from hwbench.appraiser import TERMS, Appraiser, Prices, Terms
 from hwbench.catalogue import LEAST, catalogue
 from hwbench.core import conformal
 from hwbench.core.errors import MissingOps, UsageError
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import work
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
 from hwbench.profiler import current_environment
 
@@ -31,7 +32,7 @@ WEIGHTS = (1.1, 0.02, 1e-4)
 
 def synthetic_ms(spec: OpSpec) -> float:
     """1 us, 20 GFLOP/s, 10 GB/s."""
-    return 1e-3 + ops.op_of(spec).work(spec).flops / 20e6 + ops.bytes_moved(spec, Setting()) / 10e6
+    return 1e-3 + ops.op_of(spec).work(spec).flops / 20e6 + work.bytes_moved(spec, Setting()) / 10e6
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from hwbench.catalogue import FAMILIES, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
-from hwbench.op.kernel import operands, results
+from hwbench.network import onnx_writer
+from hwbench.network import work as network_work
+from hwbench.network.op import base as ops
+from hwbench.network.op.kernel import operands, results
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 N = 1400
@@ -54,7 +56,7 @@ def test_every_kernel_parses_and_is_described(kernels):
         assert OpSpec.parse(spec.key) == spec
         group, numbers = ops.describe(spec)
         assert all(math.isfinite(value) and value >= 0 for value in numbers.values()), spec.key
-        groups.setdefault(group, set()).add(frozenset(ops.features(spec, Setting())))
+        groups.setdefault(group, set()).add(frozenset(network_work.features(spec, Setting())))
     assert len(groups) >= 85
     assert {group for group, names in groups.items() if len(names) > 1} == set(), "a group differs in numbers only"
 
@@ -86,7 +88,7 @@ SAMPLE = [cheapest(index) for index in range(len(FAMILIES))]
 @pytest.mark.parametrize("spec", SAMPLE, ids=lambda spec: spec["type"])
 def test_a_kernel_of_every_family_runs_as_it_is_stated(spec, tmp_path):
     with (tmp_path / "kernel.onnx").open("wb") as stream:
-        ops.write_model(ops.single(spec), Setting(), stream)
+        onnx_writer.write_model(ops.single(spec), Setting(), stream)
     high = {t.name: t.high for t in ops.op_of(spec).signature(spec)[0] if t.high is not None}
     session = Onnxruntime().load(str(tmp_path / "kernel.onnx"), asdict(Setting()), high, {})
     session.run()

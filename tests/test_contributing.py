@@ -29,8 +29,9 @@ import io
 import numpy as np, onnxruntime
 from hwbench.core import registry
 from hwbench.cost import CompiledSum
-from hwbench.network import Setting
-from hwbench.op.base import op_of, write_model
+from hwbench.network.spec import Setting
+from hwbench.network.op.base import op_of
+from hwbench.network.onnx_writer import write_model
 from hwbench.space.base import lower, sample, size
 space = registry.get("space", "side_path")
 assert size(space) == 9

@@ -12,7 +12,8 @@ from hwbench import cost as costs
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.cost import CHUNK, CompiledSum, least_together, summed_cost
-from hwbench.network import OpSpec, Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
+from hwbench.network.spec import OpSpec
 from hwbench.space.base import Gene, Lowering, Space, canonical, distinct_specs, lower, per_layer, sample, size, valid
 
 CONSTANT = 0.75

@@ -18,8 +18,9 @@ from hwbench import emulator
 from hwbench.core.errors import MeasurementError, UnknownName
 from hwbench.emulator import EMULATORS, Emulator
 from hwbench.engine import counter
-from hwbench.network import OpSpec, Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 MLP = "ffn_block(activation=gelu,dim=48,hidden=192,norm=pre,tokens=17)"

@@ -15,7 +15,7 @@ from hwbench import device, estimator, rebuilder
 from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.lut import Lut, read_networks
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.predictor import base as predictors
 from hwbench.predictor.base import terms_of
 from hwbench.predictor.lut_sum import CANDIDATES, leave_one_out

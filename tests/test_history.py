@@ -13,7 +13,7 @@ from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.journal import Journal
 from hwbench.lut import Lut, fold
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 
 OPS = ("gelu", "relu", "add", "select_token", "layernorm")
 GELU, RELU, ADD, PICK, NORM = (OpSpec.of(op, tokens=3, dim=4).key for op in OPS)

@@ -15,8 +15,8 @@ from hwbench import importer, lut_schema
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[2] / "shared" / "tables"))
 POOL, LOGITS = "AvgPool2D-input:7x7x1152-output:1x1x1152", "Logits-input:1x1x1536-output:1000"

@@ -10,7 +10,7 @@ from hwbench.core.errors import DataError, MeasurementError
 from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.journal import Journal
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 
 HERE = Environment({"machine": "x86_64", "cpu_model": "A", "isa": ["avx2"], "runtime": "onnxruntime", "kernel": "6.1"})
 NEW_KERNEL = Environment({**HERE.values, "kernel": "6.2"})
@@ -215,7 +215,7 @@ from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.core.errors import HwbenchError
 from hwbench.journal import Journal
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 
 path, after, room = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 try:

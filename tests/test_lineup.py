@@ -16,7 +16,7 @@ from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.journal import Journal
 from hwbench.lut import fold
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 
 DEVICE = "raspberry-pi-4"  # any known device but this machine: the table need not be of the installed runtime
 GELU, RELU, ADD = (OpSpec.of(op, tokens=3, dim=4).key for op in ("gelu", "relu", "add"))

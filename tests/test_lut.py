@@ -22,7 +22,7 @@ from hwbench.engine.host import Sample
 from hwbench.environment import Environment, collect
 from hwbench.journal import Journal
 from hwbench.lut import Lut, fold, fold_networks, read_networks
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 
 GELU, RELU, ADD = (OpSpec.of(op, tokens=3, dim=4) for op in ("gelu", "relu", "add"))
 HERE = Environment({"machine": "x86_64", "cpu_model": "A 1", "isa": ["avx", "avx2"], "cores": 2, "runtime": "onnxruntime"})

@@ -11,8 +11,8 @@ import pytest
 from hwbench.core import workspace
 from hwbench.core.errors import UsageError
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import work as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import MANY, Curve, OpModel, known, roofline, tree_inputs
 
 SETTING = Setting()

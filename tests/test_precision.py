@@ -17,8 +17,10 @@ import pytest
 from hwbench import architecture, precision
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.network import Network, OpSpec, Setting
-from hwbench.op import base as ops
+from hwbench.network import onnx_writer, work
+from hwbench.network.graph import Network
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime import onnxruntime as runtime
 from hwbench.space import base as spaces
 
@@ -34,7 +36,7 @@ LINEAR = OpSpec.of("linear", tokens=5, **{"in": 16}, out=8)
 
 def write(folder: Path, network: Network, setting: Setting = Setting()) -> tuple[Path, dict[str, int]]:
     with (folder / "source.onnx").open("wb") as stream:
-        ops.write_model(network, setting, stream)
+        onnx_writer.write_model(network, setting, stream)
     return folder / "source.onnx", {t.name: t.high for t in network.inputs if t.high is not None}
 
 
@@ -58,7 +60,7 @@ def smallest_blocks() -> list[OpSpec]:
     """One block of every kind each space has; the smallest, and a small vocabulary, to be quick."""
     found = {}
     for name in ("autoformer-tiny", "bert"):
-        for spec in sorted(spaces.distinct_specs(registry.get("space", name)), key=ops.parameter_count):
+        for spec in sorted(spaces.distinct_specs(registry.get("space", name)), key=work.parameter_count):
             dims = {n: min(v, 1000) if n == "vocabulary" else v for n, v in spec.dims}
             found.setdefault((name, spec.op), OpSpec.of(spec.op, **dims))
     return list(found.values())
@@ -220,6 +222,6 @@ def test_calibration_inputs_are_those_the_runtime_feeds(tmp_path, monkeypatch):
 
 
 def test_item_sizes_follow_the_setting():
-    moved = {dtype: ops.bytes_moved(LINEAR, Setting(dtype)) for dtype in ("fp32", "fp16", "int8")}
+    moved = {dtype: work.bytes_moved(LINEAR, Setting(dtype)) for dtype in ("fp32", "fp16", "int8")}
     activations, parameters = 5 * (16 + 8), (16 + 1) * 8
     assert moved == {d: 4 * activations + size * parameters for d, size in (("fp32", 4), ("fp16", 2), ("int8", 1))}

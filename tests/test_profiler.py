@@ -18,7 +18,7 @@ from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.journal import Entry, Journal
 from hwbench.lut import Lut
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.profiler import _editions_to_take, needed_specs
 
 SPACE = "autoformer-tiny"

@@ -218,12 +218,12 @@ def test_listing_names_imports_nothing_heavy(copy):
 
 def test_a_file_without_its_class_is_named(copy):
     done = copy("from hwbench.core import registry; registry.names('op')", op__hard_swish="class Swish: ...")
-    assert "UsageError: hwbench/op/hard_swish.py must define a class named HardSwish; it does not." in done.stderr
+    assert "UsageError: hwbench/network/op/hard_swish.py must define a class named HardSwish; it does not." in done.stderr
 
 
 HARD_SWISH = '''
 """x * relu6(x + 3) / 6."""
-from hwbench.op.base import Elementwise, Work
+from hwbench.network.op.base import Elementwise, Work
 
 class HardSwish(Elementwise):
     def work(self, spec):
@@ -236,8 +236,10 @@ RUN_OP = """
 import io
 import numpy as np, onnxruntime
 from hwbench.core import registry
-from hwbench.network import OpSpec, Setting
-from hwbench.op.base import features, single, write_model
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.work import features
+from hwbench.network.op.base import single
+from hwbench.network.onnx_writer import write_model
 
 assert "hard_swish" in registry.names("op")
 spec = OpSpec.parse("hard_swish(dim=6,tokens=5)")
@@ -257,7 +259,7 @@ def test_an_op_is_one_file(copy):
 
 MIXER = '''
 """Stacks of FFN blocks."""
-from hwbench.network import Tensor
+from hwbench.network.graph import Tensor
 from hwbench.space.base import Gene, per_layer
 
 VARIANTS = {"short": {"tokens": 16}, "long": {"tokens": 64}}
@@ -279,8 +281,8 @@ RUN_SPACE = """
 import io
 import numpy as np, onnxruntime
 from hwbench.core import registry
-from hwbench.network import Setting
-from hwbench.op.base import write_model
+from hwbench.network.spec import Setting
+from hwbench.network.onnx_writer import write_model
 from hwbench.space.base import distinct_specs, from_values, lower, sample, size, to_values
 
 assert {"mixer-short", "mixer-long"} <= set(registry.names("space"))
@@ -328,7 +330,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench import searcher
 from hwbench.cost import summed_cost
-from hwbench.op.base import parameter_count
+from hwbench.network.work import parameter_count
 
 assert "climb" in registry.names("strategy")
 

@@ -12,8 +12,8 @@ from hwbench import estimator
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.cost import CompiledSum
-from hwbench.network import OpSpec
-from hwbench.op import base as ops
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec
 from hwbench.relaxation import WeightController, descend, expected_cost, most_likely, sample_choices
 from hwbench.space.base import Space, canonical, distinct_specs, lower, sample
 

@@ -21,7 +21,7 @@ from hwbench.core.files import read_json, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
 from hwbench.lut import STATISTICS, Lut
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.reporter import report
 from hwbench.space import base as spaces
 

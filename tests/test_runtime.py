@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from hwbench import precision
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.runtime.base import fixed_shapes
 from hwbench.runtime.onnxruntime import Onnxruntime, require_dtype
 

@@ -29,8 +29,9 @@ from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.cost import summed_cost
 from hwbench.limits import SURE, Limit, compiled, nearest, together
-from hwbench.network import OpSpec, Setting
-from hwbench.op.base import network_parameters, op_of, work_of
+from hwbench.network.op.base import network_parameters, op_of
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.work import work_of
 from hwbench.proxy.params import Params
 from hwbench.scorer import Scorer
 from hwbench.space.base import canonical, distinct_specs, from_values, networks, sample, to_values, valid

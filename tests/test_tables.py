@@ -15,7 +15,7 @@ from hwbench.core import schema
 from hwbench.core.errors import DataError
 from hwbench.core.schema import Table
 from hwbench.lut_schema import LUT, NETWORKS
-from hwbench.network import Setting
+from hwbench.network.spec import Setting
 from hwbench.trials_schema import TRIALS
 from hwbench.verification_schema import VERIFICATION
 from tests.core.test_schema import VALUES, check_rows_come_back, rows_of

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hwbench import tflite, tflite_graph
 from hwbench.runtime import litert
 from hwbench.tflite_nodes import BINARY, HANDLERS, UNARY
-from tests.op import session_of
+from tests.network.op import session_of
 
 Weights = Mapping[str, Sequence[int] | np.ndarray]
 CODES = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}

@@ -78,7 +78,7 @@ def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
 
 def short(key: str) -> str:
     """A kernel as a person reads it: type and shapes, without attributes and version."""
-    from hwbench.network import OpSpec
+    from hwbench.network.spec import OpSpec
 
     spec = OpSpec.parse(key)
     parts = [part for part in str(spec["inputs"]).split("_") if part[0] not in "vco"]

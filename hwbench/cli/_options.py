@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hwbench.network import Setting
+    from hwbench.network.spec import Setting
 
 Device = Annotated[str, typer.Option("--device", help="'local' or a device's name (hwbench device list).")]
 Runtime = Annotated[str, typer.Option("--runtime", help="Inference runtime.")]
@@ -39,7 +39,7 @@ HERE = Path()
 
 def setting(dtype: str, batch: int, threads: int) -> Setting:
     """The Setting the options ask for."""
-    from hwbench.network import Setting
+    from hwbench.network.spec import Setting
 
     return Setting(dtype=dtype, batch=batch, threads=threads)
 

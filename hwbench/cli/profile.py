@@ -12,7 +12,7 @@ from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
     from hwbench.active import ActiveResult
-    from hwbench.network import OpSpec, Setting
+    from hwbench.network.spec import OpSpec, Setting
     from hwbench.profiler import ProfileResult
 
 SHOWN = 8

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core.errors import UsageError
-from hwbench.network import OpSpec, Workload
-from hwbench.op import base as ops
+from hwbench.network import work
+from hwbench.network.graph import Workload
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec
 
 
 class Predictor(Protocol):
@@ -60,7 +62,7 @@ def require_networks(workloads: Sequence[Workload]) -> None:
 def _size_terms(spec: OpSpec) -> tuple[float, float]:
     """(weights touched, tensors passed) in MB."""
     inputs, outputs = ops.op_of(spec).signature(spec)
-    passed = sum(math.prod(t.shape) * ops.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
+    passed = sum(math.prod(t.shape) * work.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
     return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6, passed / 1e6
 
 

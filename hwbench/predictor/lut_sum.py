@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hwbench.network import Workload
+from hwbench.network.graph import Workload
 from hwbench.predictor.base import TableSum, require_networks, terms_of, weighted_fit
 
 CANDIDATES = ("weights_mb", "activations_mb", "nodes")

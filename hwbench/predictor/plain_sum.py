@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hwbench.network import Workload
+from hwbench.network.graph import Workload
 from hwbench.predictor.base import TableSum
 
 

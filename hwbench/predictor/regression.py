@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from hwbench.core.errors import UsageError
-from hwbench.network import OpSpec, Setting, Workload
-from hwbench.op import base as ops
+from hwbench.network import work
+from hwbench.network.graph import Workload
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.base import require_networks
 
 TERMS = ("flops", "bytes_moved", "inner_bytes", "nodes")
@@ -28,7 +30,7 @@ FOLDS = 5
 @lru_cache(maxsize=None)
 def _work(spec: OpSpec) -> tuple[str, tuple[float, ...]]:
     """(group, terms) of one sample in fp32: a batch or another format scales all of them nearly alike."""
-    found = {**ops.features(spec, Setting()), "nodes": 1.0}
+    found = {**work.features(spec, Setting()), "nodes": 1.0}
     return ops.describe(spec)[0], tuple(found[name] for name in TERMS)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hwbench.cost import CompiledSum
-from hwbench.network import OpSpec
-from hwbench.op.base import parameter_count
+from hwbench.network.spec import OpSpec
+from hwbench.network.work import parameter_count
 from hwbench.space.base import Population, Space
 
 

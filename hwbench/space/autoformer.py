@@ -7,7 +7,7 @@ ViTs. The class names follow the paper's supernets.
 
 from __future__ import annotations
 
-from hwbench.network import Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Lowering, per_layer
 
 VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {

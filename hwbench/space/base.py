@@ -24,7 +24,8 @@ import numpy as np
 
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
-from hwbench.network import Network, NetworkBuilder, OpSpec, Phase, Tensor, Workload
+from hwbench.network.graph import Network, NetworkBuilder, Phase, Tensor, Workload
+from hwbench.network.spec import OpSpec
 from hwbench.problem import Problem
 
 Population = np.ndarray

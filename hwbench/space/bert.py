@@ -8,7 +8,7 @@ is part of the space's name: `bert` is 128 tokens, `bert:sequence=384` is 384. T
 from __future__ import annotations
 
 from hwbench.core.errors import UsageError
-from hwbench.network import Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Lowering, per_layer
 
 HIDDEN, VOCABULARY, POSITIONS = 768, 30_522, 512

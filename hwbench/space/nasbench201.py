@@ -16,7 +16,7 @@ nothing reaches still adds its batch norm's shift); a bias in the reductions' sh
 from __future__ import annotations
 
 from hwbench.core.errors import UsageError
-from hwbench.network import Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Lowering
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hwbench.network import Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Lowering, plain
 
 

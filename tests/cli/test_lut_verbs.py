@@ -18,7 +18,7 @@ from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.journal import Journal
 from hwbench.lut import fold
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 
 GELU, RELU, ADD, *_ = OPS = [OpSpec.of(op, tokens=3, dim=dim).key for dim in (4, 5) for op in ("gelu", "relu", "add")]
 HERE = Environment({"machine": "x86_64", "cpu_model": "A [b]1", "runtime": "onnxruntime", "runtime_version": "1.30"})

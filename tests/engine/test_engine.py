@@ -19,8 +19,9 @@ from hwbench.engine import host
 from hwbench.engine.host import Item, Plan, Progress, Sample, WorkerProcess, measure
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
 from hwbench.engine.policy import COUNTING, Policy
-from hwbench.network import OpSpec, Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.reach.base import WorkerLost, popen
 from hwbench.reach.local import Local
 from hwbench.runtime.onnxruntime import Onnxruntime

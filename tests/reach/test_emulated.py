@@ -12,7 +12,7 @@ from hwbench import emulator, limits
 from hwbench.core.errors import MeasurementError, MissingOps, UsageError
 from hwbench.journal import Journal
 from hwbench.lut import Lut
-from hwbench.network import OpSpec, Setting
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler import ProfileResult, profile_specs
 
 DEVICE = "emulated-x86-64"

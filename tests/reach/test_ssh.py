@@ -22,7 +22,7 @@ from hwbench.engine import host
 from hwbench.engine.host import WorkerProcess
 from hwbench.engine.policy import Policy
 from hwbench.journal import Journal
-from hwbench.network import OpSpec
+from hwbench.network.spec import OpSpec
 from hwbench.profiler import ProfileResult, profile_specs
 from hwbench.reach.base import CRASHED, DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost
 from hwbench.reach.ssh import Ssh

@@ -11,12 +11,14 @@ import pytest
 from ai_edge_litert import interpreter as litert_interpreter
 
 from hwbench.core import registry
-from hwbench.network import Network, OpSpec, Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.graph import Network
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.litert import HEAVY, Litert, LitertSession, nodes
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.space import base as spaces
-from tests.op import BATCHED, EXAMPLES
+from tests.network.op import BATCHED, EXAMPLES
 
 SETTING = {"dtype": "fp32", "batch": 1, "threads": 1, "scenario": "back-to-back"}
 TOLERANCE = 2e-5

@@ -16,12 +16,14 @@ import onnx
 import pytest
 
 from hwbench.core import registry
-from hwbench.network import Network, OpSpec, Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.graph import Network
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.ncnn import Ncnn
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.space.base import networks, sample
-from tests.op import EXAMPLES
+from tests.network.op import EXAMPLES
 
 ncnn = pytest.importorskip("ncnn", reason="needs ncnn: pip install ncnn pnnx")
 

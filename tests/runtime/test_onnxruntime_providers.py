@@ -20,8 +20,9 @@ import pytest
 from hwbench.core import registry
 from hwbench.engine.worker import difference
 from hwbench.environment import SOFTWARE
-from hwbench.network import Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import Setting
 from hwbench.runtime.onnxruntime import (
     CUDA,
     PROVIDER,
@@ -35,7 +36,7 @@ from hwbench.runtime.onnxruntime import (
     require_provider,
     vulkan_device,
 )
-from tests.op import EXAMPLES
+from tests.network.op import EXAMPLES
 from tests.test_runtime import dynamic
 
 SETTING = asdict(Setting())

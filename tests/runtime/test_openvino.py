@@ -15,12 +15,14 @@ import pytest
 from hwbench import precision
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
-from hwbench.network import Network, OpSpec, Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.graph import Network
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.openvino import Node, Openvino, require_dtype
 from hwbench.space.base import networks, sample
-from tests.op import EXAMPLES
+from tests.network.op import EXAMPLES
 
 pytest.importorskip("openvino", reason="needs openvino: pip install openvino")
 

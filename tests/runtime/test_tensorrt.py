@@ -17,12 +17,14 @@ from hwbench import precision
 from hwbench.core import registry
 from hwbench.engine.worker import difference
 from hwbench.environment import NO_CUDA
-from hwbench.network import Network, OpSpec, Setting
-from hwbench.op.base import single, write_model
+from hwbench.network.graph import Network
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.tensorrt import CALLS, Cuda, NoDevice, Tensorrt, TensorrtSession, build
 from hwbench.space import base as spaces
-from tests.op import EXAMPLES
+from tests.network.op import EXAMPLES
 from tests.test_runtime import dynamic
 
 SETTING = asdict(Setting())

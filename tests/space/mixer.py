@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hwbench.network import Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Lowering, per_layer
 
 

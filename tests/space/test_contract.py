@@ -14,7 +14,7 @@ import pytest
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.network import Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import (
     Gene,
     Lowering,

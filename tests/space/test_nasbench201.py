@@ -14,7 +14,8 @@ import pytest
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.cost import CompiledSum
-from hwbench.network import OpSpec, Tensor, Workload
+from hwbench.network.graph import Tensor, Workload
+from hwbench.network.spec import OpSpec
 from hwbench.space.base import (
     Gene,
     Lowering,

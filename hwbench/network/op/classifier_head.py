@@ -1,0 +1,21 @@
+"""ViT's end: layer norm, first token, linear layer to the classes."""
+
+from __future__ import annotations
+
+from hwbench.network.graph import Network, NetworkBuilder, Tensor
+from hwbench.network.op.base import Block
+from hwbench.network.spec import OpSpec
+
+
+class ClassifierHead(Block):
+    """(tokens, dim) -> (classes)."""
+
+    fields = {"tokens": (), "dim": (), "classes": ()}
+
+    def expand(self, spec: OpSpec) -> Network:
+        """layernorm, select_token, dense."""
+        tokens, dim = spec["tokens"], spec["dim"]
+        net = NetworkBuilder(Tensor("x", (tokens, dim)))
+        x = net.add("norm", OpSpec.of("layernorm", tokens=tokens, dim=dim), "x")
+        x = net.add("select", OpSpec.of("select_token", tokens=tokens, dim=dim), x)
+        return net.build(net.add("classifier", OpSpec.of("dense", **{"in": dim}, out=spec["classes"]), x))

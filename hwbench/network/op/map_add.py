@@ -1,0 +1,29 @@
+"""Residual addition of feature maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwbench.network.graph import Tensor
+from hwbench.network.onnx_writer import Graph
+from hwbench.network.op.base import Primitive, Signature, Work
+from hwbench.network.spec import OpSpec
+
+
+class MapAdd(Primitive):
+    """a + b."""
+
+    fields = {"channels": (), "height": (), "width": ()}
+
+    def signature(self, spec: OpSpec) -> Signature:
+        """Two of one shape in, one out."""
+        shape = (spec["channels"], spec["height"], spec["width"])
+        return (Tensor("a", shape), Tensor("b", shape)), (Tensor("y", shape),)
+
+    def work(self, spec: OpSpec) -> Work:
+        """1 per value."""
+        return Work(0, spec["channels"] * spec["height"] * spec["width"])
+
+    def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
+        """One node."""
+        return [graph.node("Add", *inputs)]

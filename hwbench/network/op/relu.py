@@ -1,0 +1,21 @@
+"""ReLU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwbench.network.onnx_writer import Graph
+from hwbench.network.op.base import Elementwise, Work
+from hwbench.network.spec import OpSpec
+
+
+class Relu(Elementwise):
+    """max(x, 0)."""
+
+    def work(self, spec: OpSpec) -> Work:
+        """1 per value."""
+        return Work(0, spec["tokens"] * spec["dim"])
+
+    def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
+        """One node."""
+        return [graph.node("Relu", inputs[0])]

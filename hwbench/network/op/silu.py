@@ -1,0 +1,21 @@
+"""SiLU (swish) of tokens: Sigmoid and Mul, as torch exports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwbench.network.onnx_writer import Graph
+from hwbench.network.op.base import Elementwise, Work
+from hwbench.network.spec import OpSpec
+
+
+class Silu(Elementwise):
+    """x * sigmoid(x)."""
+
+    def work(self, spec: OpSpec) -> Work:
+        """2 per value, one per node."""
+        return Work(0, 2 * spec["tokens"] * spec["dim"])
+
+    def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
+        """Two nodes, which onnxruntime fuses into one."""
+        return [graph.node("Mul", inputs[0], graph.node("Sigmoid", inputs[0]))]
