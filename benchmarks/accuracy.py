@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from hwbench import anatomy, appraiser, architecture, device
-from hwbench.architecture import Architectures
+from hwbench import anatomy, appraiser, device
 from hwbench.catalogue import catalogue
 from hwbench.cli._console import progress
 from hwbench.core import conformal
@@ -39,7 +38,9 @@ from hwbench.measurer import MEASURE_POLICY, measure
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs, profile_specs
-from hwbench.space import base as spaces
+from hwbench.space import lowering as spaces
+from hwbench.space import sample
+from hwbench.space.architectures import Architectures
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert", "nasvit")
 TEST = {"autoformer-tiny": 140, "autoformer-small": 80, "bert": 50, "nasvit": 130}
@@ -70,7 +71,7 @@ def sets() -> tuple[list[Architectures], list[Architectures], list[Architectures
     test = []
     for name, fitted, held in zip(SPACES, training, heldout, strict=True):
         known = {*fitted.keys, *held.keys}
-        drawn = architecture.sample(name, 2 * TEST[name], TEST_SEED)
+        drawn = sample.sample(name, 2 * TEST[name], TEST_SEED)
         unique = list({key: i for i, key in reversed(list(enumerate(drawn.keys)))}.values())
         keep = sorted(i for i in unique if drawn.keys[i] not in known)[: TEST[name]]
         test.append(Architectures(drawn.space, drawn.population[:, keep]))

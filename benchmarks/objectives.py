@@ -26,19 +26,19 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, estimator
-from hwbench.architecture import RESULT_NAME, Architectures, fingerprint
+from hwbench import __version__, estimator, space_problem
 from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.core.files import atomic_write, write_json
+from hwbench.core.files import atomic_write, fingerprint, write_json
 from hwbench.core.genes import Genes
-from hwbench.cost import CompiledSum
 from hwbench.problem import Problem
 from hwbench.profiler import Tick, measure_networks
 from hwbench.relaxation import descend, expected_cost, most_likely, sample_choices
-from hwbench.space import base as spaces
+from hwbench.space import activity
+from hwbench.space.architectures import RESULT_NAME, Architectures
 from hwbench.space.base import Space
+from hwbench.space.compiled import CompiledSum
 from hwbench.strategy.base import Strategy
 from hwbench.variation import Seen
 
@@ -153,7 +153,7 @@ def alike(space: Space) -> np.ndarray:
         column[:2] = width, depth
         column[places[0][:heads]] = column[places[1][:mlps]] = 1
         columns.append(column)
-    return np.unique(spaces.canonical(space, np.stack(columns, axis=1)), axis=1)
+    return np.unique(activity.canonical(space, np.stack(columns, axis=1)), axis=1)
 
 
 def check_alike(space: Space, costs: Sequence[CompiledSum], population: np.ndarray, seed: int = 0) -> None:
@@ -205,12 +205,12 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
     latency, score = fitted.cost(space, STATISTIC).value, registry.get("proxy", PROXY).compile(space)
     assert isinstance(latency, CompiledSum)
     assert isinstance(score, CompiledSum)
-    drawn = spaces.sample(space, SAMPLED, np.random.default_rng(1))
+    drawn = activity.sample(space, SAMPLED, np.random.default_rng(1))
     sampled, worth = latency(drawn), score(drawn)
     check_alike(space, [score, latency], drawn)
     kinds = alike(space)
     warm = Trail(by_rows(score), by_rows(latency))  # the first search would pay for what torch imports on first use
-    ask_and_tell("reinforce", spaces.problem(space, {"accuracy": "max"}, {"latency_ms": 1.0}), warm, 2 * BATCH, 0)
+    ask_and_tell("reinforce", space_problem.problem(space, {"accuracy": "max"}, {"latency_ms": 1.0}), warm, 2 * BATCH, 0)
     budgets, runs = [], []
     for percentile in PERCENTILES:
         budget_ms = float(np.percentile(sampled, percentile))
@@ -220,7 +220,7 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
         budgets.append({"percentile": percentile, "budget_ms": budget_ms, "optimum": best, "best_of_random": random})
         for method, seed in itertools.product(METHODS, range(FIRST_SEED, FIRST_SEED + seeds)):
             free = {"latency_ms": by_rows(latency)} if method.endswith(KNOWN) else {}
-            problem = spaces.problem(space, {"accuracy": "max"}, {"latency_ms": budget_ms}, free)
+            problem = space_problem.problem(space, {"accuracy": "max"}, {"latency_ms": budget_ms}, free)
             trail = Trail(by_rows(score), by_rows(latency))
             if method == "proxyless":
                 descent(score, latency, problem, trail, steps, seed)

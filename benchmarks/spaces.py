@@ -29,7 +29,6 @@ import numpy as np
 
 from hwbench import __version__, estimator
 from hwbench import device as devices
-from hwbench.architecture import Architectures, export
 from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
@@ -40,8 +39,10 @@ from hwbench.measurer import MEASURE_POLICY, measure
 from hwbench.network.graph import Network, Workload
 from hwbench.predictor.base import sum_ops
 from hwbench.profiler import NETWORK_POLICY, profile
-from hwbench.space import base as spaces
+from hwbench.space import activity, lowering, slots
+from hwbench.space.architectures import Architectures
 from hwbench.space.base import Space
+from hwbench.space.export import export
 
 SAMPLES, SEED = 1000, 2026
 STATISTIC, OTHER = "min", "p50"
@@ -97,20 +98,20 @@ def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tup
 
 def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Workload], np.ndarray, dict[str, Any]]:
     """Architectures, their workloads and latencies, and what they took; both ways must give the same latencies."""
-    drawn = Architectures(space, spaces.sample(space, SAMPLES, np.random.default_rng(SEED)))
+    drawn = Architectures(space, activity.sample(space, SAMPLES, np.random.default_rng(SEED)))
     started = time.perf_counter()
-    loads = [spaces.lower(space, column) for column in drawn.population.T]
-    spaces.slots.cache_clear()  # what a first compilation has to record
+    loads = [lowering.lower(space, column) for column in drawn.population.T]
+    slots.slots.cache_clear()  # what a first compilation has to record
     lowered = time.perf_counter()
     cost = fitted.cost(space, STATISTIC)
     compiled = time.perf_counter()
     latency = cost.value(drawn.population)
     costed = time.perf_counter()
     one_by_one = np.array([sum_ops(fitted.predictors[STATISTIC], load) for load in loads])
-    specs = spaces.distinct_specs(space)
+    specs = slots.distinct_specs(space)
     return drawn, loads, latency, {
         "genes": len(space.genes),
-        "size": spaces.size(space),
+        "size": activity.size(space),
         "rows": len(specs),
         "rows_filled_in": sum(spec.key in fitted.filled for spec in specs),
         "samples": SAMPLES,

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import architecture, device, latency
-from hwbench.architecture import Architectures
+from hwbench import device, latency
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
@@ -31,7 +30,8 @@ from hwbench.engine.policy import Policy
 from hwbench.estimator import calibration_sets, fit
 from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
 from hwbench.searcher import search
-from hwbench.space import base as spaces
+from hwbench.space import activity, architectures, export, lowering, sample
+from hwbench.space.architectures import Architectures
 from hwbench.verifier import ESTIMATES, compare, summarise
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert:sequence=32", "bert", "bert:sequence=384")
@@ -58,7 +58,7 @@ def unseen_networks(known: set[str]) -> list[Architectures]:
     """Networks the fit has not seen: neither fitted nor held out."""
     sets = []
     for name, n in UNSEEN.items():
-        drawn = architecture.sample(name, 2 * n, UNSEEN_SEED)
+        drawn = sample.sample(name, 2 * n, UNSEEN_SEED)
         keep = [i for i, key in enumerate(drawn.keys) if key not in known][:n]
         sets.append(Architectures(drawn.space, drawn.population[:, keep]))
     return sets
@@ -107,7 +107,7 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
 
     fitted = load(workspace=workspace, space=space_name)
     space = registry.get("space", space_name)
-    sampled = fitted.cost(space, "min").value(spaces.sample(space, 100_000, np.random.default_rng(1)))
+    sampled = fitted.cost(space, "min").value(activity.sample(space, 100_000, np.random.default_rng(1)))
     runs = []
     for percentile in PERCENTILES:
         budget_ms = float(np.percentile(sampled, percentile))
@@ -125,7 +125,7 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
                         **found["search"]["finalists"][0],
                     }
                 )
-    winners = architecture.of_values(space_name, [r["architecture"] for r in runs])
+    winners = architectures.of_values(space_name, [r["architecture"] for r in runs])
     with progress(f"measuring {len(runs)} winners") as tick:
         measured = measure_networks([winners], workspace=workspace, tick=tick)
     for run, key in zip(runs, winners.keys, strict=True):
@@ -150,13 +150,13 @@ def export_study(workspace: Path) -> dict[str, Any]:
     from tests.space.test_torch import vit
 
     name = "autoformer-tiny"
-    found = architecture.sample(name, 1, 3)
-    network = spaces.lower(found.space, found.population[:, 0]).network
+    found = sample.sample(name, 1, 3)
+    network = lowering.lower(found.space, found.population[:, 0]).network
     folder = workspace / "exports"
     folder.mkdir(parents=True, exist_ok=True)
     module = loaded(vit(**found.values[0]), telling_weights(network))
     example = (torch.zeros(1, 3, 224, 224),)
-    architecture.export(name, found.values[0], folder / "ours.onnx")
+    export.export(name, found.values[0], folder / "ours.onnx")
     torch.onnx.export(module, example, str(folder / "dynamo.onnx"), dynamo=True, external_data=False, opset_version=18)
     torch.onnx.export(module, example, str(folder / "torchscript.onnx"), dynamo=False, opset_version=18)
     policy = replace(NETWORK_POLICY, min_processes=6)

@@ -28,7 +28,6 @@ import numpy as np
 import hwbench
 from hwbench import __version__, estimator, lineup
 from hwbench import device as devices
-from hwbench.architecture import sample
 from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
@@ -37,7 +36,8 @@ from hwbench.engine.policy import Policy
 from hwbench.lut import Lut
 from hwbench.network.spec import Setting
 from hwbench.profiler import measure_networks, needed_specs, profile_specs
-from hwbench.space import base as spaces
+from hwbench.space import activity, lowering
+from hwbench.space.sample import sample
 
 EMULATED = "emulated-cortex-a72"
 COUNTED_SPACES = ("autoformer-tiny", "nasbench201")
@@ -82,7 +82,7 @@ def stage_counts(workspace: Path) -> dict[str, Any]:
     setting, networks = Setting(), []
     for architectures in sets:
         for key, column in zip(architectures.keys, architectures.population.T, strict=True):
-            counts = spaces.lower(architectures.space, column).counts()
+            counts = lowering.lower(architectures.space, column).counts()
             total = float(tables[0].instructions(list(counts), setting) @ np.array(list(counts.values()), float))
             whole = rows[key]["instructions"]
             networks.append(
@@ -183,7 +183,7 @@ def stage_winners(workspace: Path) -> dict[str, Any]:
 
 def _winners(name: str, workspace: Path) -> dict[str, Any]:
     space = registry.get("space", name)
-    drawn = spaces.sample(space, 20_000, np.random.default_rng(SEED))
+    drawn = activity.sample(space, 20_000, np.random.default_rng(SEED))
     costs, budgets, winners = {}, {}, {}
     for source, (runtime, limit) in cost_sources(workspace).items():
         if limit == "latency_ms":
@@ -206,7 +206,7 @@ def _winners(name: str, workspace: Path) -> dict[str, Any]:
             "architecture": found["architectures"][0],
             "genes": found["search"]["finalists"][0],
         }
-    from hwbench.architecture import of_values
+    from hwbench.space.architectures import of_values
 
     genes = of_values(name, [winner["architecture"] for winner in winners.values()]).population
     table = {source: [float(v) for v in cost.value(genes)] for source, cost in costs.items()}

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from hwbench.core import registry
-from hwbench.cost import CompiledSum
-from hwbench.space import base as spaces
+from hwbench.space import activity, slots
+from hwbench.space.compiled import CompiledSum
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert")
 N = 1_000_000
@@ -39,9 +39,9 @@ def best_seconds(run, repeats=15):
 
 def dictionary_peer(space, population):
     """A function that scores the population with one dictionary per node, keys prepared."""
-    values = dict(zip(spaces.distinct_specs(space), op_values(spaces.distinct_specs(space)), strict=True))
+    values = dict(zip(slots.distinct_specs(space), op_values(slots.distinct_specs(space)), strict=True))
     tables, keys = [], []
-    for slot in spaces.slots(space):
+    for slot in slots.slots(space):
         states = np.ndindex(*slot.shape) if slot.genes else [()]
         tables.append(
             {tuple(state): 0.0 if spec is None else values[spec] for state, spec in zip(states, slot.specs, strict=True)}
@@ -65,7 +65,7 @@ def copy_bandwidth_bytes_per_s():
 def test_compiled_cost(benchmark, name):
     space = registry.get("space", name)
     compiled = CompiledSum(space, op_values)
-    population = spaces.sample(space, N, np.random.default_rng(0))
+    population = activity.sample(space, N, np.random.default_rng(0))
     few = np.ascontiguousarray(population[:, :PEER_N])
     peer = dictionary_peer(space, few)
     np.testing.assert_allclose(peer(), compiled(few), rtol=1e-12)

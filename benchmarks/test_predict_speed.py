@@ -18,12 +18,12 @@ from hwbench import anatomy
 from hwbench.appraiser import REACH, Prices, terms_of
 from hwbench.catalogue import catalogue
 from hwbench.core import registry
-from hwbench.cost import CompiledSum
 from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel
-from hwbench.space import base as spaces
+from hwbench.space import activity, lowering, slots
+from hwbench.space.compiled import CompiledSum
 
 N, PEER_N = 100_000, 200
 SETTING = Setting()
@@ -56,12 +56,12 @@ def ask_forests(found, specs):
 @pytest.mark.parametrize("name", ["nasvit", "autoformer-small"])
 def test_a_hundred_thousand_architectures(benchmark, name):
     space = registry.get("space", name)
-    specs = spaces.distinct_specs(space)
+    specs = slots.distinct_specs(space)
     compiled = CompiledSum(space, synthetic_ms)
-    population = spaces.sample(space, N, np.random.default_rng(0))
+    population = activity.sample(space, N, np.random.default_rng(0))
     benchmark(compiled, population)
     peer = forests(specs, synthetic_ms(specs))
-    run = ask_forests(peer, [s for column in population[:, :PEER_N].T for s in spaces.lower(space, column).network.specs])
+    run = ask_forests(peer, [s for column in population[:, :PEER_N].T for s in lowering.lower(space, column).network.specs])
     started = time.perf_counter()
     run()
     per_architecture = (time.perf_counter() - started) / PEER_N
@@ -76,7 +76,7 @@ def test_a_twelve_layer_model(benchmark, tmp_path):
     column = np.array([len(g.choices) // 2 if g.name != "depth" else 0 for g in space.genes])
     path = tmp_path / "vit.onnx"
     with path.open("wb") as stream:
-        onnx_writer.write_model(spaces.lower(space, column).network, SETTING, stream)
+        onnx_writer.write_model(lowering.lower(space, column).network, SETTING, stream)
     kernels = catalogue(1400)
     started = time.perf_counter()
     model = OpModel(reach=REACH)

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 from benchmarks.test_predict_speed import synthetic_ms
-from hwbench import estimator
+from hwbench import estimator, space_problem
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.cost import CompiledSum
 from hwbench.problem import Problem
-from hwbench.space import base as spaces
+from hwbench.space import activity
+from hwbench.space.compiled import CompiledSum
 
 DEVICE = "amd-epyc-25-1-1-2c"
 """Its predictor is shipped, so that the search runs anywhere."""
@@ -45,7 +45,7 @@ def test_scoring_rows_of_genes(benchmark):
     """A cost as a strategy asks for it: the transposition is paid too."""
     space = registry.get("space", "autoformer-small")
     score = by_rows(CompiledSum(space, synthetic_ms))
-    genes = np.ascontiguousarray(spaces.sample(space, ROWS, np.random.default_rng(0)).T)
+    genes = np.ascontiguousarray(activity.sample(space, ROWS, np.random.default_rng(0)).T)
     benchmark.pedantic(score, args=(genes,), rounds=10, warmup_rounds=1)
     per_second = ROWS / min(benchmark.stats.stats.data)
     benchmark.extra_info["architectures_per_second"] = per_second
@@ -58,9 +58,9 @@ def test_a_million_evaluations_of_constrained_evolution(benchmark, batch):
     space = registry.get("space", "autoformer-tiny")
     latency = by_rows(CompiledSum(space, synthetic_ms))
     score = by_rows(registry.get("proxy", "params").compile(space))
-    drawn = np.ascontiguousarray(spaces.sample(space, 10_000, np.random.default_rng(1)).T)
+    drawn = np.ascontiguousarray(activity.sample(space, 10_000, np.random.default_rng(1)).T)
     budget_ms = float(np.median(latency(drawn)))
-    problem = spaces.problem(space, {"accuracy": "max"}, {"latency_ms": budget_ms}, {"latency_ms": latency})
+    problem = space_problem.problem(space, {"accuracy": "max"}, {"latency_ms": budget_ms}, {"latency_ms": latency})
 
     def search():
         strategy = registry.make("strategy", "evolution", problem=problem, rng=np.random.default_rng(0))
@@ -87,7 +87,7 @@ def run_search(out, *python):
     """Seconds, seconds of CPU and stderr of one `hwbench search` in a process of its own."""
     fitted = estimator.load(DEVICE, workspace=out.parent)
     space = registry.get("space", "autoformer-tiny")
-    drawn = spaces.sample(space, 10_000, np.random.default_rng(1))
+    drawn = activity.sample(space, 10_000, np.random.default_rng(1))
     budget_ms = float(np.median(fitted.cost(space, "min").upper(drawn)))
     command = [sys.executable, *python, "-m", "hwbench.cli.main", "search", "--space", space.name, "--device", DEVICE]
     command += ["--budget-ms", f"{budget_ms}", "--evaluations", "10000", "--workspace", str(out.parent), "--out", str(out)]

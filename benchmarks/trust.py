@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import architecture, device, measure, profile
+from hwbench import device, measure, profile
 from hwbench.cli._console import progress
 from hwbench.core.files import write_json
 from hwbench.engine.policy import Policy
@@ -41,6 +41,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs
 from hwbench.runtime.onnxruntime import Onnxruntime
+from hwbench.space import export, sample
 
 SPACES = ("autoformer-tiny", "bert")
 ALL_SPACES = ("autoformer-tiny", "autoformer-small", "autoformer-base", "bert")
@@ -311,7 +312,7 @@ def peer_study(workspace: Path, repeats: int = 4) -> dict[str, Any]:
     block, network = workspace / "block.onnx", workspace / "network.onnx"
     with block.open("wb") as stream:
         onnx_writer.write_model(ops.single(needed_specs(["autoformer-tiny"])[0]), Setting(), stream)
-    architecture.export("autoformer-tiny", architecture.sample("autoformer-tiny", 1, 3).values[0], network)
+    export.export("autoformer-tiny", sample.sample("autoformer-tiny", 1, 3).values[0], network)
     found: dict[str, Any] = {}
     for path in (block, network):
         values: dict[str, list[float]] = {}
@@ -436,7 +437,7 @@ def cost_study(workspace: Path) -> dict[str, Any]:
 
 def large_networks(workspace: str) -> None:
     """20 AutoFormer-base and 20 BERT networks, one process over all groups."""
-    sets = [architecture.sample("autoformer-base", 20, 1), architecture.sample("bert", 20, 1)]
+    sets = [sample.sample("autoformer-base", 20, 1), sample.sample("bert", 20, 1)]
     policy = replace(NETWORK_POLICY, rounds=1, min_processes=1, max_processes=1)
     measure_networks(sets, workspace=workspace, policy=policy)
 

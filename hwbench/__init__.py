@@ -11,8 +11,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _VERBS = {
-    "sample": "architecture",
-    "export": "architecture",
+    "sample": "space.sample",
+    "export": "space.export",
     "profile": "profiler",
     "measure": "measurer",
     "fit": "estimator",
@@ -30,7 +30,6 @@ _VERBS = {
 _PARTS = {"make_strategy": "strategy.base"}
 """What anyone's own loop is built from -> its module."""
 KINDS = {
-    "space": "hwbench.space",
     "reach": "hwbench.reach",
     "runtime": "hwbench.runtime",
     "regressor": "hwbench.regressor",

@@ -32,7 +32,7 @@ from hwbench.lut import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import ProfileResult, Tick, needed_specs, no_tick, profile_specs
-from hwbench.space import base as spaces
+from hwbench.space import activity, slots
 from hwbench.space.base import Space
 
 GOAL = re.compile(r"(p95|mean) error < ([0-9]+(?:\.[0-9]+)?) ?%")
@@ -105,9 +105,9 @@ def usage(space_names: Sequence[str], specs: Sequence[OpSpec], seed: int = 0, n:
     found = []
     for name in space_names:
         space: Space = registry.get("space", name)
-        population = spaces.sample(space, n, rng)
+        population = activity.sample(space, n, rng)
         counts = np.zeros((n, len(specs)))
-        for slot in spaces.slots(space):
+        for slot in slots.slots(space):
             column = np.array([-1 if spec is None else place[spec] for spec in slot.specs])
             state = np.ravel_multi_index(tuple(population[list(slot.genes)]), slot.shape) if slot.genes else np.zeros(n, int)
             exists = np.flatnonzero(column[state] >= 0)

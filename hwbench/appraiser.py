@@ -32,7 +32,6 @@ from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
 from hwbench.anatomy import Anatomy
-from hwbench.architecture import Architectures
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
@@ -44,7 +43,8 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
 from hwbench.profiler import Tick, measure_networks, no_tick
-from hwbench.space import base as spaces
+from hwbench.space import lowering as spaces
+from hwbench.space.architectures import Architectures
 
 KIND = "onnx"
 TERMS = ("rows_ms", "activations_mb", "nodes")

@@ -1,28 +1,15 @@
-"""Cost: anything a search limits or minimises, as arrays over a population.
-
-The cost of a space is compiled: what each op adds, over all combinations of the genes it reads (recorded
-while the space lowers), becomes a table; tables are merged while they stay small enough for the first-level
-cache, and a population is scored by a handful of look-ups without a Python loop per architecture.
-"""
+"""Cost: anything a search limits or minimises, as arrays over a population."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hwbench.core.errors import UsageError
 from hwbench.network.spec import OpSpec
-from hwbench.space import base as spaces
 from hwbench.space.base import Population, Space
-
-MERGED_ENTRIES = 4096
-"""Largest merged table: 32 KiB of float64, what a first-level cache holds."""
-CHUNK = 16_384
-"""Architectures scored at a time, so that index buffers stay in the cache."""
-MAX_ELIMINATION = 10_000_000
+from hwbench.space.compiled import CompiledSum
 
 
 @dataclass(frozen=True)
@@ -40,171 +27,6 @@ class Cost:
     """What the value adds up from, to be weighed against other costs."""
     margin: float
     """The upper bound is (1 + margin) times the value."""
-
-
-class CompiledSum:
-    """A sum over ops as a few table look-ups."""
-
-    def __init__(self, space: Space, op_value: Callable[[Sequence[OpSpec]], np.ndarray], constant: float = 0.0) -> None:
-        """Compiles.
-
-        Args:
-            space: The search space.
-            op_value: The value of each op of a list.
-            constant: Added once per architecture.
-        """
-        self._space = space
-        specs = spaces.distinct_specs(space)
-        values = dict(zip(specs, np.asarray(op_value(specs), float), strict=True))
-        self.constant = constant
-        tables: dict[tuple[int, ...], np.ndarray] = {}
-        for slot in spaces.slots(space):
-            cells = [0.0 if spec is None else slot.repeat * values[spec] for spec in slot.specs]
-            table = np.array(cells, float).reshape(slot.shape)
-            tables[slot.genes] = tables[slot.genes] + table if slot.genes in tables else table
-        self.constant += float(tables.pop((), np.zeros(())))
-        self._tables = tables
-        self.factors = tuple(tables.items())
-        """(genes, what each combination of their choices adds to `constant`)."""
-        self._merged = _merge(tables, [len(g.choices) for g in space.genes])
-
-    def __call__(self, population: Population) -> np.ndarray:
-        """The sum for every architecture."""
-        n = population.shape[1]
-        if population.dtype != np.uint8 or population.shape[0] != len(self._space.genes):
-            raise UsageError(f"A population of {self._space.name} is uint8[{len(self._space.genes)}, n].")
-        total = np.empty(n)
-        found = np.empty(min(n, CHUNK))
-        for start in range(0, n, CHUNK):
-            chunk = population[:, start : start + CHUNK]
-            out = total[start : start + CHUNK]
-            part = found[: chunk.shape[1]]
-            out.fill(self.constant)
-            for lookup in self._merged:
-                # Indices are valid by construction; "clip" only spares numpy a second buffer.
-                np.take(lookup.table, lookup.index(chunk), out=part, mode="clip")
-                out += part
-        return total
-
-    @property
-    def lookups(self) -> int:
-        """Table look-ups per architecture."""
-        return len(self._merged)
-
-    @property
-    def tables(self) -> Mapping[tuple[int, ...], np.ndarray]:
-        """Genes -> what each combination of their choices adds to `constant`; every gene also has a table of its own."""
-        alone: dict[tuple[int, ...], np.ndarray] = {
-            (gene,): np.zeros(len(g.choices)) for gene, g in enumerate(self._space.genes)
-        }
-        return {**alone, **self._tables}
-
-    def minimum(self) -> tuple[float, np.ndarray]:
-        """The smallest sum any architecture that is a network reaches, exactly, and the architecture (canonical column)."""
-        return least_together(self._space, [(1.0, self)])
-
-
-def least_together(space: Space, parts: Sequence[tuple[float, CompiledSum]]) -> tuple[float, np.ndarray]:
-    """The smallest weighted sum of compiled sums any architecture that is a network reaches, exactly, and the architecture.
-
-    Eliminates one gene after the other from the tables (dynamic programming), cheapest first.
-    """
-    factors = [(genes, weight * table) for weight, part in parts for genes, table in part.factors]
-    known = spaces.activity(space)
-    if not known.valid.all():
-        factors.append((known.control, np.where(known.valid, 0.0, np.inf)))
-    sizes = [len(g.choices) for g in space.genes]
-    left = {g for genes, _ in factors for g in genes}
-    choices: list[tuple[int, tuple[int, ...], np.ndarray]] = []
-    best = sum(weight * part.constant for weight, part in parts)
-    while left:
-
-        def scope(gene: int) -> tuple[int, ...]:
-            return tuple(sorted({g for genes, _ in factors if gene in genes for g in genes}))  # noqa: B023
-
-        gene = min(left, key=lambda g: math.prod(sizes[x] for x in scope(g)))
-        union = scope(gene)
-        if math.prod(sizes[g] for g in union) > MAX_ELIMINATION:
-            raise UsageError(f"The minimum over {space.name} is too entangled to compute exactly.")
-        joint = np.zeros([sizes[g] for g in union])
-        for genes, table in factors:
-            if gene in genes:
-                joint = joint + _spread(table, genes, union, sizes)
-        axis = union.index(gene)
-        rest = tuple(g for g in union if g != gene)
-        choices.append((gene, rest, joint.argmin(axis=axis)))
-        factors = [(genes, table) for genes, table in factors if gene not in genes]
-        if rest:
-            factors.append((rest, joint.min(axis=axis)))
-        else:
-            best += float(joint.min())
-        left.remove(gene)
-    column = np.zeros(len(sizes), np.uint8)
-    for gene, rest, argument in reversed(choices):
-        column[gene] = argument[tuple(column[g] for g in rest)]
-    return best, spaces.canonical(space, column[:, None])[:, 0]
-
-
-@dataclass(frozen=True)
-class _Lookup:
-    """One merged table and the genes that index it, in runs whose products fit a byte."""
-
-    table: np.ndarray
-    runs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    """Each run: (genes, their sizes)."""
-
-    def index(self, chunk: Population) -> np.ndarray:
-        """Row-major index of every architecture, by Horner's rule on bytes, widened between runs."""
-        whole: np.ndarray | None = None
-        for genes, sizes in self.runs:
-            run = chunk[genes[0]]
-            for gene, size in zip(genes[1:], sizes[1:], strict=True):
-                run = run * np.uint8(size)
-                run += chunk[gene]
-            if whole is None:
-                whole = run
-            else:
-                whole = whole * np.uint16(math.prod(sizes))
-                whole += run
-        assert whole is not None
-        return whole
-
-
-def _merge(tables: dict[tuple[int, ...], np.ndarray], sizes: Sequence[int]) -> list[_Lookup]:
-    """Joins tables while their product of genes stays within MERGED_ENTRIES."""
-    clusters: list[tuple[tuple[int, ...], list[tuple[tuple[int, ...], np.ndarray]]]] = []
-    for genes, table in sorted(tables.items(), key=lambda item: (item[0][-1], len(item[0]), item[0])):
-        for i, (union, members) in enumerate(clusters):
-            joined = tuple(sorted({*union, *genes}))
-            if math.prod(sizes[g] for g in joined) <= MERGED_ENTRIES:
-                clusters[i] = (joined, [*members, (genes, table)])
-                break
-        else:
-            clusters.append((genes, [(genes, table)]))
-    lookups = []
-    for union, members in clusters:
-        whole = np.zeros([sizes[g] for g in union])
-        for genes, table in members:
-            whole = whole + _spread(table, genes, union, sizes)
-        lookups.append(_Lookup(np.ascontiguousarray(whole.ravel()), _byte_runs(union, sizes)))
-    return lookups
-
-
-def _byte_runs(genes: tuple[int, ...], sizes: Sequence[int]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    runs: list[list[int]] = [[]]
-    product = 1
-    for gene in genes:
-        if runs[-1] and product * sizes[gene] > 256:
-            runs.append([])
-            product = 1
-        runs[-1].append(gene)
-        product *= sizes[gene]
-    return tuple((tuple(run), tuple(sizes[g] for g in run)) for run in runs)
-
-
-def _spread(table: np.ndarray, genes: tuple[int, ...], union: tuple[int, ...], sizes: Sequence[int]) -> np.ndarray:
-    """The table with an axis for every gene of the union."""
-    return table.reshape([sizes[g] if g in genes else 1 for g in union])
 
 
 def summed_cost(

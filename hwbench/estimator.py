@@ -30,12 +30,10 @@ from hwbench import additivity, latency
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench import lut as luts
-from hwbench.architecture import Architectures, fingerprint, of_values, sample
-from hwbench.architecture import read as read_architectures
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import atomic_write, without_nan, write_json
+from hwbench.core.files import atomic_write, fingerprint, without_nan, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
@@ -49,8 +47,11 @@ from hwbench.op_model import OpModel
 from hwbench.prediction import Prediction
 from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
-from hwbench.space import base as spaces
+from hwbench.space import lowering, slots
+from hwbench.space.architectures import Architectures, of_values
+from hwbench.space.architectures import read as read_architectures
 from hwbench.space.base import Space
+from hwbench.space.sample import sample
 
 VERSION = cards.VERSION
 KIND = "op-sum"
@@ -207,7 +208,7 @@ def fit(
     table.require_timed()
     training, heldout = calibration_sets(names, networks, holdout, seed)
     rows_ms, fill = complete_rows(table, setting, names)
-    needed = {s for a in (*training, *heldout) for network in spaces.networks(a.space, a.population) for s in network.specs}
+    needed = {s for a in (*training, *heldout) for network in lowering.networks(a.space, a.population) for s in network.specs}
     missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
     if missing:
         raise luts.missing_ops(missing, setting, table.path, device_name, runtime, " --space ".join(names))
@@ -256,7 +257,7 @@ def card_sha256(card: Mapping[str, Any]) -> str:
 
 def _rows_of(space: str, table: Lut, setting: Setting) -> str:
     """A hash of the table's rows of one space: another space's rows may come and go."""
-    keys = sorted(spec.key for spec in spaces.distinct_specs(registry.get("space", space)))
+    keys = sorted(spec.key for spec in slots.distinct_specs(registry.get("space", space)))
     rows = [table.rows.get((key, setting.key)) for key in keys]
     return fingerprint([[key, row["latency_min_ms"] if row else None] for key, row in zip(keys, rows, strict=True)])
 
@@ -300,7 +301,7 @@ def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> t
     """
     found = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
     rows_ms = {key: float(value) for key, value in found.items() if value is not None}
-    wanted = {spec for name in space_names for spec in spaces.distinct_specs(registry.get("space", name))}
+    wanted = {spec for name in space_names for spec in slots.distinct_specs(registry.get("space", name))}
     lacking = sorted((spec for spec in wanted if spec.key not in rows_ms), key=lambda spec: spec.key)
     kinds = {spec.op for spec in lacking}
     alike = [spec for spec in map(OpSpec.parse, rows_ms) if spec.op in kinds]
@@ -371,7 +372,7 @@ def _fit_all(
 ) -> tuple[dict[str, Any], dict[str, Predictor], dict[str, np.ndarray]]:
     """Both statistics, their held-out errors, intervals and the calibrated baselines."""
     loads = {
-        key: spaces.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
+        key: lowering.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
     }
     fit_keys = [key for a in training for key in a.keys]
     holdout_keys = [key for a in heldout for key in a.keys]
@@ -456,7 +457,7 @@ def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") ->
     answers = []
     for row in rows:
         column = np.frombuffer(bytes.fromhex(row["key"].rpartition("/")[2]), np.uint8)
-        answers.append(fitted.predict(spaces.lower(registry.get("space", row["space"]), column), statistic, row["space"]))
+        answers.append(fitted.predict(lowering.lower(registry.get("space", row["space"]), column), statistic, row["space"]))
     truth = np.array([row[luts.STATISTICS[statistic]] for row in rows], float)
     low, guess, high = (np.array([getattr(a, name) for a in answers]) for name in ("low_ms", "latency_ms", "high_ms"))
     covered = conformal.covered(low, high, truth)
@@ -579,7 +580,7 @@ def _open(folder: Path, card: dict[str, Any], name: str = "") -> Fitted:
 
 def _unknown_ops(fitted: Fitted, space: str) -> bool:
     """Whether some op of the space has no latency."""
-    return bool(np.isnan(fitted.predictors["min"].op_ms(spaces.distinct_specs(registry.get("space", space)))).any())
+    return bool(np.isnan(fitted.predictors["min"].op_ms(slots.distinct_specs(registry.get("space", space)))).any())
 
 
 def _never_saw(space: str, device: str, runtime: str, setting: Setting, known: Sequence[Mapping[str, Any]]) -> UsageError:
@@ -711,7 +712,7 @@ def predict(
     about = fitted.about(space, statistic)
     answers = []
     for values, column in zip(architectures.values, architectures.population.T, strict=True):
-        workload = spaces.lower(architectures.space, column)
+        workload = lowering.lower(architectures.space, column)
         found = fitted.predict(workload, statistic, space)
         answers.append(
             {

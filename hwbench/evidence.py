@@ -20,7 +20,6 @@ import numpy as np
 from hwbench import __version__, trials_schema, verification_schema
 from hwbench import device as devices
 from hwbench import lut as luts
-from hwbench.architecture import RESULT_NAME, of_values
 from hwbench.core import registry, schema
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.files import read_json
@@ -30,7 +29,8 @@ from hwbench.limits import LATENCY
 from hwbench.lut import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.searcher import PLAIN, UPPER_BOUND
-from hwbench.space import base as spaces
+from hwbench.space import lowering, slots
+from hwbench.space.architectures import RESULT_NAME, of_values
 from hwbench.verifier import certified, searched_with
 
 FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
@@ -142,7 +142,7 @@ class Evidence:
 
     def lut_rows(self) -> dict[OpSpec, Mapping[str, Any] | None]:
         """The space's ops with their rows at this setting; None where the table has no latency."""
-        specs = spaces.distinct_specs(registry.get("space", self.space))
+        specs = slots.distinct_specs(registry.get("space", self.space))
         found = {spec: self.lut.rows.get((spec.key, self.setting.key)) for spec in specs}
         return {spec: row if row is not None and row["latency_min_ms"] is not None else None for spec, row in found.items()}
 
@@ -270,7 +270,7 @@ def _device_rows(e: Evidence) -> list[tuple[str, str]]:
         )
     peak = device.peaks.get(f"gflops_fp32_{e.setting.threads}_threads")
     winner = of_values(e.space, e.document["architectures"][:1])
-    work = flops_of(spaces.lower(winner.space, winner.population[:, 0])) * e.setting.batch / 1e9
+    work = flops_of(lowering.lower(winner.space, winner.population[:, 0])) * e.setting.batch / 1e9
     rate = work / e.finalists[0]["latency_min_ms"] * 1e3
     share = f", {percent(rate / peak, '.0f')} % of the peak above" if peak else ""
     return [

@@ -24,18 +24,21 @@ import numpy as np
 from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import lut as luts
+from hwbench import space_problem
 from hwbench.core import registry
 from hwbench.core.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
 from hwbench.core.files import write_json
 from hwbench.core.workspace import Workspace
-from hwbench.cost import Cost, least_together, summed_cost
+from hwbench.cost import Cost, summed_cost
 from hwbench.network.graph import Workload
 from hwbench.network.op.base import network_parameters, op_of
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import ITEM_BYTES, parameter_count, work_of
 from hwbench.problem import MIN
-from hwbench.space import base as spaces
+from hwbench.space import activity
+from hwbench.space import values as space_values
 from hwbench.space.base import Population, Space
+from hwbench.space.compiled import least_together
 from hwbench.variation import Seen, neighbours
 
 LATENCY, UPPER = "latency_ms", "upper_ms"
@@ -198,7 +201,7 @@ def check(space: Space, limits: Sequence[Limit], statistic: str, path: Path) -> 
     if not out_of_reach:
         if len(limits) == 1:
             return
-        drawn = np.concatenate([columns, spaces.sample(space, DRAWS, np.random.default_rng(0))], axis=1)
+        drawn = np.concatenate([columns, activity.sample(space, DRAWS, np.random.default_rng(0))], axis=1)
         if (_broken(space, limits, drawn) <= 0).any():
             return
         least, columns = together(space, limits)
@@ -260,8 +263,8 @@ def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
 
 def nearest(space: Space, limits: Sequence[Limit], start: Population, n: int = 5) -> list[Nearest]:
     """The n architectures that break the limits least, as far as one-gene steps lead from some; those given count first."""
-    problem = spaces.problem(space, {limits[0].name: MIN})
-    drawn = spaces.sample(space, DRAWS, np.random.default_rng(0))
+    problem = space_problem.problem(space, {limits[0].name: MIN})
+    drawn = activity.sample(space, DRAWS, np.random.default_rng(0))
     seen = Seen()
     best = seen.new(problem.canonical(np.ascontiguousarray(np.concatenate([start, drawn], axis=1).T)))
     while True:
@@ -280,7 +283,7 @@ def facts(space: Space, limits: Sequence[Limit], population: Population) -> list
     costs = {name: column for limit in limits for name, column in limit.values(population).items()}
     return [
         Nearest(
-            architecture=spaces.to_values(space, population[:, i]),
+            architecture=space_values.to_values(space, population[:, i]),
             costs={name: float(column[i]) for name, column in costs.items()},
             held={limit.name: float(costs[limit.held_name][i]) for limit in limits},
             broken=float(far[i]),
@@ -292,4 +295,4 @@ def facts(space: Space, limits: Sequence[Limit], population: Population) -> list
 def _broken(space: Space, limits: Sequence[Limit], population: Population) -> np.ndarray:
     """How far limits are broken, relative, summed; infinite for what is no network."""
     over = [np.maximum(limit.held(population) / limit.most - 1, 0.0) for limit in limits]
-    return np.where(spaces.valid(space, population), np.sum(over, axis=0), np.inf)
+    return np.where(activity.valid(space, population), np.sum(over, axis=0), np.inf)

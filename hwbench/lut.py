@@ -25,7 +25,7 @@ from hwbench.journal import Entry, Journal
 from hwbench.measurement import Measurement
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.space import base as spaces
+from hwbench.space import values as spaces
 
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
 """A budget's statistic -> the column that holds it."""

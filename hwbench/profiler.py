@@ -25,7 +25,6 @@ from hwbench import device as devices
 from hwbench import environment as environments
 from hwbench import lut as luts
 from hwbench import precision
-from hwbench.architecture import Architectures
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
@@ -43,7 +42,8 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.reach import base as reaches
 from hwbench.reach.base import WorkerLost
 from hwbench.reach.local import Local
-from hwbench.space import base as spaces
+from hwbench.space import lowering, slots
+from hwbench.space.architectures import Architectures
 
 Tick = Callable[[int, int], None]
 """Progress: (rounds taken, rounds planned)."""
@@ -87,7 +87,7 @@ def needed_specs(space_names: Sequence[str], level: str = "blocks") -> list[OpSp
     """Every distinct op of the spaces, as fused blocks, as primitives or both."""
     if level not in LEVELS:
         raise UsageError(f"level '{level}' is unknown; available: {', '.join(LEVELS)}.")
-    blocks = {spec for name in space_names for spec in spaces.distinct_specs(registry.get("space", name))}
+    blocks = {spec for name in space_names for spec in slots.distinct_specs(registry.get("space", name))}
     parts = {inner for spec in blocks for inner in work.primitives(ops.single(spec))} if level != "blocks" else set()
     wanted = blocks if level == "blocks" else parts if level == "primitives" else blocks | parts
     return sorted(wanted, key=lambda spec: spec.key)
@@ -169,7 +169,7 @@ def measure_networks(
     networks: dict[str, Network] = {}
     for architectures in sets:
         values.update(zip(architectures.keys, architectures.values, strict=True))
-        networks.update(zip(architectures.keys, spaces.networks(architectures.space, architectures.population), strict=True))
+        networks.update(zip(architectures.keys, lowering.networks(architectures.space, architectures.population), strict=True))
     with model_files(target) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
         _measure_into(journal, items, setting, here, target.plan(policy, files.references(setting)), tick)

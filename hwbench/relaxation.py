@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core.errors import UsageError
-from hwbench.cost import CompiledSum
+from hwbench.space.compiled import CompiledSum
 
 Tensor = Any
 """A torch.Tensor; torch is not imported here."""

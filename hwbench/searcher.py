@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, trials_schema
+from hwbench import __version__, space_problem, trials_schema
 from hwbench import estimator as estimators
 from hwbench import limits as costs
-from hwbench.architecture import RESULT_NAME, Architectures
 from hwbench.core import pareto, registry, schema
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, without_nan, write_json, writing
@@ -38,7 +37,8 @@ from hwbench.objective.base import ACCURACY, VIOLATION, Objective, check_budget,
 from hwbench.problem import Problem
 from hwbench.profiler import Tick, no_tick
 from hwbench.scorer import Scorer
-from hwbench.space import base as spaces
+from hwbench.space import activity
+from hwbench.space.architectures import RESULT_NAME, Architectures
 from hwbench.space.base import Population, Space
 from hwbench.strategy.base import Strategy
 
@@ -192,7 +192,7 @@ def search(
         "other_predictors": {name: each.fingerprint for name, each in used.items() if name != LATENCY} or None,
     }
     started = time.monotonic()
-    problem = spaces.problem(found, goal.objectives, goal.limits, _known(goal, limited))
+    problem = space_problem.problem(found, goal.objectives, goal.limits, _known(goal, limited))
     proposer: Strategy = registry.make("strategy", strategy, problem=problem, rng=np.random.default_rng(seed))
     plan = Plan(found, problem, proposer, goal, limited, evaluations)
     folder = Path(out)
@@ -305,7 +305,7 @@ def _loop(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
 
 def _scores(space: Space, score: Scorer, population: Population) -> np.ndarray:
     """NaN for what is no network: no proxy is asked about it."""
-    networks = spaces.valid(space, population)
+    networks = activity.valid(space, population)
     found = np.full(population.shape[1], np.nan)
     if networks.any():
         found[networks] = score(population if networks.all() else population[:, networks])
@@ -349,7 +349,7 @@ def _result(
             "invalid": int((~trials.scored).sum()),
             "margin": fitted.margin(statistic, plan.space.name),
             "predictor_folder": f"predictors/{fitted.name}",
-            "space_size": str(spaces.size(plan.space)),
+            "space_size": str(activity.size(plan.space)),
             "finalists": [{**trials.facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],
             "front": [{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],
             "hwbench_version": __version__,

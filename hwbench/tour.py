@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from hwbench import device as devices
-from hwbench.architecture import fingerprint
 from hwbench.core import registry
+from hwbench.core.files import fingerprint
 from hwbench.core.workspace import Workspace
 from hwbench.estimator import fit
 from hwbench.profiler import NETWORK_POLICY, Tick, no_tick, profile
 from hwbench.reporter import report
 from hwbench.searcher import search
-from hwbench.space import base as spaces
+from hwbench.space import activity as spaces
 from hwbench.verifier import verify
 
 SPACE = "autoformer-tiny"

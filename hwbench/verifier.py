@@ -21,7 +21,6 @@ from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import latency, verification_schema
 from hwbench import lut as luts
-from hwbench.architecture import RESULT_NAME, Architectures, of_values, sample
 from hwbench.card import CARD
 from hwbench.core import schema, stats
 from hwbench.core.errors import HwbenchError, UsageError
@@ -36,7 +35,9 @@ from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
 from hwbench.searcher import PLAIN, UPPER_BOUND
-from hwbench.space import base as spaces
+from hwbench.space import lowering as spaces
+from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
+from hwbench.space.sample import sample
 
 VERSION = 1
 ESTIMATES = ("predicted_ms", "flops_ms", "plain_sum_ms", "primitive_sum_ms", "primitive_calibrated_ms")

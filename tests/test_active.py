@@ -15,7 +15,8 @@ from hwbench.lut import Lut
 from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import needed_specs
-from hwbench.space.base import lower, sample
+from hwbench.space.activity import sample
+from hwbench.space.lowering import lower
 
 SETTING = Setting()
 TINY = "autoformer-tiny"

@@ -9,11 +9,13 @@ import pytest
 
 from hwbench import additivity
 from hwbench.core import registry
-from hwbench.cost import CompiledSum
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import features
 from hwbench.predictor.base import sum_ops
-from hwbench.space.base import distinct_specs, lower, sample
+from hwbench.space.activity import sample
+from hwbench.space.compiled import CompiledSum
+from hwbench.space.lowering import lower
+from hwbench.space.slots import distinct_specs
 
 SPACES = ("autoformer-tiny", "bert")
 

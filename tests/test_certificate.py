@@ -22,7 +22,7 @@ from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.lut import Lut
-from hwbench.space.base import distinct_specs
+from hwbench.space.slots import distinct_specs
 
 SPACES = ("autoformer-tiny", "nasbench201")
 AMPLE_MS = 1e6

@@ -18,21 +18,23 @@ SHOWN = dict(re.findall(r"`hwbench/([\w/]+\.py)`[^`]*:\n\n```python\n(.*?)```", 
 """Path below hwbench/ -> what stands in the code block after it."""
 
 RUN = {
-    "space/narrow_vit.py": """
+    "space/zoo/narrow_vit.py": """
 from hwbench.core import registry
-from hwbench.space.base import distinct_specs, size
+from hwbench.space.slots import distinct_specs
+from hwbench.space.activity import size
 space = registry.get("space", "narrow_vit")
 assert (size(space), len(distinct_specs(space))) == (18, 3 + 6 + 3 + 3)
 """,
-    "space/side_path.py": """
+    "space/zoo/side_path.py": """
 import io
 import numpy as np, onnxruntime
 from hwbench.core import registry
-from hwbench.cost import CompiledSum
+from hwbench.space.compiled import CompiledSum
 from hwbench.network.spec import Setting
 from hwbench.network.op.base import op_of
 from hwbench.network.onnx_writer import write_model
-from hwbench.space.base import lower, sample, size
+from hwbench.space.lowering import lower
+from hwbench.space.activity import sample, size
 space = registry.get("space", "side_path")
 assert size(space) == 9
 columns = np.unique(sample(space, 200, np.random.default_rng(0)), axis=1)

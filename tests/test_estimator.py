@@ -19,7 +19,9 @@ from hwbench.network.spec import Setting
 from hwbench.predictor import base as predictors
 from hwbench.predictor.base import terms_of
 from hwbench.predictor.lut_sum import CANDIDATES, leave_one_out
-from hwbench.space.base import distinct_specs, lower, sample
+from hwbench.space.activity import sample
+from hwbench.space.lowering import lower
+from hwbench.space.slots import distinct_specs
 
 SPACE = "autoformer-tiny"
 

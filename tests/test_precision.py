@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import architecture, precision
+from hwbench import precision
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.network import onnx_writer, work
@@ -22,7 +22,7 @@ from hwbench.network.graph import Network
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime import onnxruntime as runtime
-from hwbench.space import base as spaces
+from hwbench.space import lowering, sample, slots
 
 TOLERANCE = 0.05 if "vnni" in Path("/proc/cpuinfo").read_text() else 0.1
 """Relative L2 distance of int8 from fp32 allowed to one block of random weights; 0.3 to 2.4 % were seen.
@@ -60,7 +60,7 @@ def smallest_blocks() -> list[OpSpec]:
     """One block of every kind each space has; the smallest, and a small vocabulary, to be quick."""
     found = {}
     for name in ("autoformer-tiny", "bert"):
-        for spec in sorted(spaces.distinct_specs(registry.get("space", name)), key=work.parameter_count):
+        for spec in sorted(slots.distinct_specs(registry.get("space", name)), key=work.parameter_count):
             dims = {n: min(v, 1000) if n == "vocabulary" else v for n, v in spec.dims}
             found.setdefault((name, spec.op), OpSpec.of(spec.op, **dims))
     return list(found.values())
@@ -83,8 +83,8 @@ def test_every_kind_of_block_is_tried():
 
 
 def test_a_whole_network_in_int8_is_smaller_and_stays_close(tmp_path):
-    drawn = architecture.sample("autoformer-tiny", 1, seed=1)
-    (network,) = spaces.networks(drawn.space, drawn.population)
+    drawn = sample.sample("autoformer-tiny", 1, seed=1)
+    (network,) = lowering.networks(drawn.space, drawn.population)
     source, high = write(tmp_path, network, Setting(batch=2))
     target = converted(source, "int8", high)
     assert target.stat().st_size < 0.3 * source.stat().st_size

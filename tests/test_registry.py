@@ -283,7 +283,10 @@ import numpy as np, onnxruntime
 from hwbench.core import registry
 from hwbench.network.spec import Setting
 from hwbench.network.onnx_writer import write_model
-from hwbench.space.base import distinct_specs, from_values, lower, sample, size, to_values
+from hwbench.space.slots import distinct_specs
+from hwbench.space.values import from_values, to_values
+from hwbench.space.lowering import lower
+from hwbench.space.activity import sample, size
 
 assert {"mixer-short", "mixer-long"} <= set(registry.names("space"))
 space = registry.get("space", "mixer-long:classes=5")

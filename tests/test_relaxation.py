@@ -11,11 +11,14 @@ import pytest
 from hwbench import estimator
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.cost import CompiledSum
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec
 from hwbench.relaxation import WeightController, descend, expected_cost, most_likely, sample_choices
-from hwbench.space.base import Space, canonical, distinct_specs, lower, sample
+from hwbench.space.activity import canonical, sample
+from hwbench.space.base import Space
+from hwbench.space.compiled import CompiledSum
+from hwbench.space.lowering import lower
+from hwbench.space.slots import distinct_specs
 
 torch = pytest.importorskip("torch")
 

@@ -34,7 +34,10 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import work_of
 from hwbench.proxy.params import Params
 from hwbench.scorer import Scorer
-from hwbench.space.base import canonical, distinct_specs, from_values, networks, sample, to_values, valid
+from hwbench.space.activity import canonical, sample, valid
+from hwbench.space.lowering import networks
+from hwbench.space.slots import distinct_specs
+from hwbench.space.values import from_values, to_values
 
 SPACE = "autoformer-tiny"
 EVALUATIONS = 450

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 import hwbench
 from hwbench import device, verification_schema, verifier
-from hwbench.architecture import Architectures, of_values
 from hwbench.cli.main import build
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.core.files import without_nan
 from hwbench.lut import Lut, read_networks
-from hwbench.space.base import lower, sample
+from hwbench.space.activity import sample
+from hwbench.space.architectures import Architectures, of_values
+from hwbench.space.lowering import lower
 
 SPACE = "autoformer-tiny"
 

@@ -30,11 +30,11 @@ def run(
         raise UnknownName(registry.unknown("kind", kind, PLURALS))
     rows = [{"name": name, "about": registry.about(singular, name)} for name in registry.names(singular)]
     if singular == "space":
-        from hwbench.space import base as spaces
+        from hwbench.space import activity, slots
 
         for row in rows:
             space = registry.get("space", row["name"])
-            row.update(size=f"{spaces.size(space):.3g}", ops=str(len(spaces.distinct_specs(space))))
+            row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
     if singular == "table":
         from hwbench.table.base import grid_size
 

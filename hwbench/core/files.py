@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -70,3 +71,8 @@ def read_json(path: Path, what: str) -> Any:
         raise UsageError(f"There is no {what} at {path}.") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DataError(f"{what} {path} is not readable JSON ({error}); restore it or make it again.") from None
+
+
+def fingerprint(document: Any) -> str:
+    """A short hash of a JSON document, for cards and results that must name what they came from."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hwbench.cost import CompiledSum
 from hwbench.network.spec import OpSpec
 from hwbench.network.work import parameter_count
 from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 
 
 class Params:

@@ -1,1 +1,6 @@
-"""Search spaces, one file each; base.py is the contract."""
+"""What can be chosen: genes, how they lower to a workload, canonical form, compiled sums; zoo/ has the spaces.
+
+It must not know latencies, devices or search strategies.
+"""
+
+KINDS = {"space": "hwbench.space.zoo"}

@@ -17,7 +17,7 @@ from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.litert import HEAVY, Litert, LitertSession, nodes
 from hwbench.runtime.onnxruntime import Onnxruntime
-from hwbench.space import base as spaces
+from hwbench.space import activity, lowering
 from tests.network.op import BATCHED, EXAMPLES
 
 SETTING = {"dtype": "fp32", "batch": 1, "threads": 1, "scenario": "back-to-back"}
@@ -84,7 +84,7 @@ def test_what_litert_lacks_is_refused_by_name(kind: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["autoformer-tiny", "nasvit", "nasbench201", "bert:sequence=16"])
 def test_whole_networks(name: str, tmp_path: Path) -> None:
     space = registry.get("space", name)
-    (network,) = spaces.networks(space, spaces.sample(space, 1, np.random.default_rng(0)))
+    (network,) = lowering.networks(space, activity.sample(space, 1, np.random.default_rng(0)))
     session, wanted = both(network, tmp_path)
     assert_close(session.outputs(), wanted)
     assert {name for name, taken in nodes(session._interpreter) if not taken} <= {"GATHER"}

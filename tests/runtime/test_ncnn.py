@@ -22,7 +22,8 @@ from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.ncnn import Ncnn
 from hwbench.runtime.onnxruntime import Onnxruntime
-from hwbench.space.base import networks, sample
+from hwbench.space.activity import sample
+from hwbench.space.lowering import networks
 from tests.network.op import EXAMPLES
 
 ncnn = pytest.importorskip("ncnn", reason="needs ncnn: pip install ncnn pnnx")

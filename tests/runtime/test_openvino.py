@@ -21,7 +21,8 @@ from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.openvino import Node, Openvino, require_dtype
-from hwbench.space.base import networks, sample
+from hwbench.space.activity import sample
+from hwbench.space.lowering import networks
 from tests.network.op import EXAMPLES
 
 pytest.importorskip("openvino", reason="needs openvino: pip install openvino")

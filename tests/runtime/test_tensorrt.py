@@ -23,7 +23,7 @@ from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.tensorrt import CALLS, Cuda, NoDevice, Tensorrt, TensorrtSession, build
-from hwbench.space import base as spaces
+from hwbench.space import activity, lowering
 from tests.network.op import EXAMPLES
 from tests.test_runtime import dynamic
 
@@ -109,7 +109,7 @@ def test_an_engine_is_built_of_every_op(spec, tmp_path):
 @pytest.mark.parametrize("space", ["autoformer-tiny", "nasvit", "nasbench201"])
 def test_an_engine_is_built_of_a_whole_network(space, tmp_path):
     found = registry.get("space", space)
-    network = next(iter(spaces.networks(found, spaces.sample(found, 1, np.random.default_rng(0)))))
+    network = next(iter(lowering.networks(found, activity.sample(found, 1, np.random.default_rng(0)))))
     path = written(network, tmp_path / "network.onnx")
     with pytest.raises(ValueError, match=r"^built, not run: no CUDA device$"):
         Tensorrt().load(path, SETTING, {}, {})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, Lowering, per_layer
+from hwbench.space.base import Gene, per_layer
+from hwbench.space.lowering import Lowering
 
 
 class Mixer:

@@ -13,25 +13,15 @@ import pytest
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.cost import CompiledSum
 from hwbench.network.graph import Tensor, Workload
 from hwbench.network.spec import OpSpec
-from hwbench.space.base import (
-    Gene,
-    Lowering,
-    activity,
-    canonical,
-    distinct_specs,
-    from_values,
-    lower,
-    per_layer,
-    sample,
-    size,
-    slots,
-    to_values,
-    valid,
-)
-from hwbench.space.nasbench201 import Nasbench201
+from hwbench.space.activity import activity, canonical, sample, size, valid
+from hwbench.space.base import Gene, per_layer
+from hwbench.space.compiled import CompiledSum
+from hwbench.space.lowering import Lowering, lower
+from hwbench.space.slots import distinct_specs, slots
+from hwbench.space.values import from_values, to_values
+from hwbench.space.zoo.nasbench201 import Nasbench201
 
 SPACE = registry.get("space", "nasbench201")
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")

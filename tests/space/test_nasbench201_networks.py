@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 import hwbench
 from hwbench.core import registry
-from hwbench.cost import CompiledSum
 from hwbench.network.graph import Network
 from hwbench.network.op.base import network_parameters, op_of
 from hwbench.network.work import work_of
-from hwbench.space.base import canonical, from_values, lower
-from hwbench.space.nasbench201 import EDGES, OPS
+from hwbench.space.activity import canonical
+from hwbench.space.compiled import CompiledSum
+from hwbench.space.lowering import lower
+from hwbench.space.values import from_values
+from hwbench.space.zoo.nasbench201 import EDGES, OPS
 from tests.network.op import model_of, random_inputs, session_of
 
 TABLE = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[3] / "shared" / "tables")) / "nasbench201/accuracy.parquet"

@@ -10,7 +10,9 @@ from hwbench.network.graph import Network, NetworkBuilder, Tensor
 from hwbench.network.op.base import network_parameters
 from hwbench.network.spec import OpSpec
 from hwbench.network.work import work_of
-from hwbench.space.base import from_values, lower, sample, size
+from hwbench.space.activity import sample, size
+from hwbench.space.lowering import lower
+from hwbench.space.values import from_values
 
 
 def architecture(space: str, **values: object) -> Network:

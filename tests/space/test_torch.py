@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from hwbench.core import registry
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.spec import Setting
-from hwbench.space.base import lower, sample, to_values
+from hwbench.space.activity import sample
+from hwbench.space.lowering import lower
+from hwbench.space.values import to_values
 from tests.network.op import random_inputs, session_of
 from tests.network.op.test_torch import (
     LIMIT,

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.space.base import valid
+from hwbench.space.activity import valid
 from hwbench.table import nasbench201 as table
 
 SPACE = registry.get("space", "nasbench201")

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, Lowering
+from hwbench.space.base import Gene
+from hwbench.space.lowering import Lowering
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 EDGES = {"op_0_1": (0, 1), "op_0_2": (0, 2), "op_1_2": (1, 2), "op_0_3": (0, 3), "op_1_3": (1, 3), "op_2_3": (2, 3)}

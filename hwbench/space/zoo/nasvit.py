@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, Lowering, plain
+from hwbench.space.base import Gene
+from hwbench.space.lowering import Lowering, plain
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ ViTs. The class names follow the paper's supernets.
 from __future__ import annotations
 
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, Lowering, per_layer
+from hwbench.space.base import Gene, per_layer
+from hwbench.space.lowering import Lowering
 
 VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {
     "tiny": {"embed_dim": (192, 216, 240), "depth": (12, 13, 14), "heads": (3, 4), "mlp_ratio": (3.5, 4)},

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, Lowering, per_layer
+from hwbench.space.base import Gene, per_layer
+from hwbench.space.lowering import Lowering
 
 HIDDEN, VOCABULARY, POSITIONS = 768, 30_522, 512
 

@@ -1,0 +1,69 @@
+"""hwbench.export: one architecture as a whole ONNX model, with random or trained weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import writing
+from hwbench.network.onnx_writer import write_model
+from hwbench.network.spec import Setting
+from hwbench.space import lowering as spaces
+from hwbench.space.architectures import of_values, read
+
+
+def export(
+    space: str,
+    arch: str | Path | dict[str, Any],
+    out: str | Path,
+    index: int = 0,
+    batch: int = 1,
+    weights: str | Path | None = None,
+) -> dict[str, Any]:
+    """Writes one architecture as a whole ONNX model.
+
+    Args:
+        space: Its search space.
+        arch: Architecture file, search result, or one architecture as values.
+        out: The ONNX file to write.
+        index: Which architecture of the file.
+        batch: Fixed batch size of the model.
+        weights: A .safetensors file with trained weights by parameter name; random ones (seed 0) otherwise.
+    """
+    found = of_values(space, [arch]) if isinstance(arch, dict) else read(arch, space)
+    if not 0 <= index < len(found):
+        raise UsageError(f"--index {index}: the file holds {len(found)} architectures, 0 to {len(found) - 1}.")
+    network = spaces.lower(found.space, found.population[:, index]).network
+    path = Path(out)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.part")
+        try:
+            with temporary.open("wb") as stream:
+                write_model(network, Setting(batch=batch), stream, _load_weights(weights))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return {
+        "path": str(path),
+        "space": space,
+        "architecture": found.values[index],
+        "weights": "random, seed 0" if weights is None else str(weights),
+        "bytes": path.stat().st_size,
+    }
+
+
+def _load_weights(path: str | Path | None) -> dict[str, np.ndarray] | None:
+    if path is None:
+        return None
+    try:
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise UsageError("--weights needs safetensors. Run: pip install 'hwbench-nas[torch]'") from None
+    try:
+        return dict(load_file(path))
+    except Exception as error:
+        raise DataError(f"Weights {path} are not readable safetensors ({error}).") from None

@@ -1,0 +1,1 @@
+"""Search spaces, one file per family; the contract is in space/base.py."""
