@@ -1,4 +1,5 @@
-"""The flow is visible in the tree: import layers are complete, plug-ins know no sibling, README tells the truth."""
+"""The floor plan is visible in the tree: rooms say what they know, import layers are complete, plug-ins know no sibling,
+README tells the truth."""
 
 from __future__ import annotations
 
@@ -34,8 +35,34 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def rooms() -> list[str]:
+    """Folders that say what they must not know, lowest first. (What does not is not yet a room.)"""
+    parts = [layer.removeprefix("hwbench.") for layer in reversed(LAYERS)]
+    files = {name: PACKAGE / name / "__init__.py" for name in parts}
+    return [name for name, path in files.items() if path.is_file() and "must not know" in path.read_text()]
+
+
 def test_every_module_has_its_place_in_the_import_order():
     assert {layer.removeprefix("hwbench.") for layer in LAYERS} == modules()
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_a_room_says_what_it_knows_and_declares_its_kinds_and_nothing_else(room):
+    says, *rest = ast.parse((PACKAGE / room / "__init__.py").read_text()).body
+    knows, must_not = ast.literal_eval(says.value).strip().split("\n\n")
+    assert knows.endswith(".")
+    assert "must not know" in must_not
+    declared = {node.targets[0].id for node in rest if isinstance(node, ast.Assign)}
+    assert len(declared) == len(rest)
+    assert declared <= {"KINDS", "RENAMED_KINDS"}
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_the_tests_of_a_room_need_no_room_above_it(room):
+    below = {f"hwbench.{name}" for name in rooms()[: rooms().index(room) + 1]}
+    for path in sorted((ROOT / "tests" / room).rglob("*.py")):
+        needed = {".".join(name.split(".")[:2]) for name in imported(path) if name.startswith("hwbench.")}
+        assert needed <= below | {f"hwbench.{name}" for name in hwbench.__all__}, path
 
 
 @pytest.mark.parametrize("kind", registry.kinds())
@@ -63,7 +90,7 @@ def test_a_contract_has_at_most_six_members(kind):
     assert len([m for m in members if m != "name" and not m.startswith("_")]) <= 6, members
 
 
-def test_the_readme_tree_lists_every_module_in_import_order():
+def test_the_readme_tree_lists_every_room_in_import_order():
     tree = (ROOT / "README.md").read_text().split("\n    hwbench/", 1)[1].split("\n\n", 1)[0]
     listed = re.findall(r"^      ([a-z_]+)(?:\.py|/)", tree, re.MULTILINE)
     assert listed == [layer.removeprefix("hwbench.") for layer in reversed(LAYERS)]
