@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_a_level_nobody_knows_is_named():
 
 
 def test_rows_that_cannot_be_trusted_are_told(workspace, fast_policy):
-    one_process = Policy(**{**fast_policy.message(), "min_processes": 1, "max_processes": 1})
+    one_process = replace(fast_policy, min_processes=1, max_processes=1)
     root = workspace.parent / "other"
     shutil.copytree(workspace / "devices", root / "devices")
     done = hwbench.profile(SPACE, workspace=root, policy=one_process)

@@ -1,7 +1,7 @@
 """The wire between host and worker: one JSON document per line, over a pipe.
 
 Host asks:                                          Worker answers:
-  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 3, "environment": {...}}
+  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 4, "environment": {...}}
   {"ask": "put", "sha256": H, "bytes": N} and then    {"status": "ok", "path": P}
    N bytes: a file for a device that sees none of ours
   {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N,
@@ -23,7 +23,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PROTOCOL = 3
+PROTOCOL = 4
 CANARY = "@canary"
 """A fixed op whose time tells the machine's speed where clocks and temperatures cannot be read."""
 EMPTY = "@empty"

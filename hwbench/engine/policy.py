@@ -81,7 +81,7 @@ class Policy:
 
     def message(self) -> dict[str, Any]:
         """As the worker reads it."""
-        return asdict(self)
+        return {**asdict(self), "slow": SLOW}
 
     def content(self, levels_ns: Sequence[float]) -> bool:
         """Whether an item needs no further process, from the levels of its processes in the order taken."""

@@ -25,7 +25,6 @@ import numpy as np
 from hwbench import environment
 from hwbench.engine import counter, machine
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
-from hwbench.engine.policy import SLOW
 
 SETTLE_NS = 2_000_000
 """Caches and clocks come back to an item within milliseconds after others ran; levels bear the rest."""
@@ -263,9 +262,9 @@ class Worker:
         empty = self._reference(EMPTY, EMPTY_NS)
         readings, canary = self._burst(item, before, policy)
         extra: list[float] = []
-        if canary is not None and self._is_slow(canary) and not item.undisturbed:
+        if canary is not None and self._is_slow(canary, policy) and not item.undisturbed:
             extra, canary = self._undisturbed(item, canary, policy)
-        item.undisturbed = item.undisturbed or canary is None or not self._is_slow(canary)
+        item.undisturbed = item.undisturbed or canary is None or not self._is_slow(canary, policy)
         return {
             "status": "ok",
             "inner": item.inner,
@@ -286,9 +285,9 @@ class Worker:
         """Extra bursts, each begun when the canary is back at its usual speed, until one is undisturbed or time is up."""
         extra: list[float] = []
         end = perf_counter_ns() + policy["wait_ms"] * 1e6
-        while self._is_slow(canary) and perf_counter_ns() < end:
+        while self._is_slow(canary, policy) and perf_counter_ns() < end:
             before = self._canary(policy)
-            if before is not None and not self._is_slow(before):
+            if before is not None and not self._is_slow(before, policy):
                 readings, around = self._burst(item, before, policy)
                 extra += readings
                 canary = min(canary, around if around is not None else canary)
@@ -300,9 +299,9 @@ class Worker:
             self._canaries = sorted([*self._canaries, taken])[:2]
         return taken
 
-    def _is_slow(self, canary_ns: float) -> bool:
+    def _is_slow(self, canary_ns: float, policy: Mapping[str, Any]) -> bool:
         """Against the second best seen in this process: the best may have been a lucky moment."""
-        return canary_ns > SLOW * self._canaries[-1]
+        return bool(canary_ns > policy["slow"] * self._canaries[-1])
 
     def _reference(self, name: str, until_ns: float) -> float | None:
         if name not in self._items or until_ns <= 0:
