@@ -19,10 +19,6 @@ CHECKED = (
 """Rows that differ in one of these were measured on another machine or runtime: never mixed."""
 UNSAID = {"executes_on": "cpu"}
 """What environments stored before a key existed were."""
-NO_CUDA = "no CUDA device"
-"""What `executes_on` says where engines for a GPU can be built but not run."""
-SOFTWARE = "software device"
-"""How `executes_on` begins where an accelerator is emulated in software: a path that works, not a speed."""
 
 ISA_FLAGS = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni",

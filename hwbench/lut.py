@@ -20,11 +20,12 @@ from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.engine.host import Sample
-from hwbench.environment import SOFTWARE, UNSAID, Environment
+from hwbench.environment import UNSAID, Environment
 from hwbench.journal import Entry, Journal
 from hwbench.measurement import Measurement
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.runtime.base import SOFTWARE
 from hwbench.space import values as spaces
 
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}

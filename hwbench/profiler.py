@@ -33,7 +33,7 @@ from hwbench.engine import host
 from hwbench.engine.host import Item, Plan, Sample
 from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import COUNTING, Policy
-from hwbench.environment import NO_CUDA, Environment
+from hwbench.environment import Environment
 from hwbench.journal import Entry, Journal
 from hwbench.network import onnx_writer, work
 from hwbench.network.graph import Network
@@ -42,6 +42,7 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.reach import base as reaches
 from hwbench.reach.base import WorkerLost
 from hwbench.reach.local import Local
+from hwbench.runtime.base import NO_CUDA
 from hwbench.space import lowering, slots
 from hwbench.space.architectures import Architectures
 

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any, BinaryIO
 
@@ -25,6 +25,7 @@ import numpy as np
 from hwbench import environment
 from hwbench.engine import counter, machine
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
+from hwbench.runtime.base import difference
 
 SETTLE_NS = 2_000_000
 """Caches and clocks come back to an item within milliseconds after others ran; levels bear the rest."""
@@ -316,21 +317,6 @@ def _check_hash(path: str, sha256: str) -> None:
             digest.update(piece)
     if digest.hexdigest() != sha256:
         raise ValueError(f"model {path} is not the one announced (hash differs)")
-
-
-def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
-    """Largest difference of outputs, as a share of the largest expected value; infinite where they cannot be compared.
-
-    Runtimes may drop or add sides of length one; they may not reorder values.
-    """
-    if len(found) != len(wanted) or any(a.size != b.size for a, b in zip(found, wanted)):  # noqa: B905 - Python 3.9
-        return math.inf
-    off = 0.0
-    for a, b in zip(found, wanted):  # noqa: B905
-        largest = float(np.abs(b.astype(np.float64)).max(initial=0.0)) or 1.0
-        apart = np.abs(a.astype(np.float64).reshape(b.shape) - b.astype(np.float64)).max(initial=0.0)
-        off = max(off, float(apart) / largest if np.isfinite(apart) else math.inf)
-    return off
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
+NO_CUDA = "no CUDA device"
+"""What `executes_on` says where engines for a GPU can be built but not run."""
+SOFTWARE = "software device"
+"""How `executes_on` begins where an accelerator is emulated in software: a path that works, not a speed."""
 
 
 class Session(Protocol):
@@ -107,6 +113,21 @@ def random_inputs(shapes: Mapping[str, Any], high: Mapping[str, int]) -> dict[st
         else:
             inputs[name] = rng.integers(0, high.get(name, 2), shape).astype(dtype)
     return inputs
+
+
+def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    """Largest difference of outputs, as a share of the largest expected value; infinite where they cannot be compared.
+
+    Runtimes may drop or add sides of length one; they may not reorder values.
+    """
+    if len(found) != len(wanted) or any(a.size != b.size for a, b in zip(found, wanted)):  # noqa: B905 - Python 3.9
+        return math.inf
+    off = 0.0
+    for a, b in zip(found, wanted):  # noqa: B905
+        largest = float(np.abs(b.astype(np.float64)).max(initial=0.0)) or 1.0
+        apart = np.abs(a.astype(np.float64).reshape(b.shape) - b.astype(np.float64)).max(initial=0.0)
+        off = max(off, float(apart) / largest if np.isfinite(apart) else math.inf)
+    return off
 
 
 @contextlib.contextmanager

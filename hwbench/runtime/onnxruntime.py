@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.environment import NO_CUDA, SOFTWARE
-from hwbench.runtime.base import fixed_shapes, random_inputs
+from hwbench.runtime.base import NO_CUDA, SOFTWARE, fixed_shapes, random_inputs
 
 # Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.environment import NO_CUDA
-from hwbench.runtime.base import fixed_shapes, random_inputs
+from hwbench.runtime.base import NO_CUDA, fixed_shapes, random_inputs
 
 MODULES = {
     "tensorrt": ("tensorrt", "tensorrt_cu13", "tensorrt_cu12"),

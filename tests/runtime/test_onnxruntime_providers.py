@@ -18,11 +18,10 @@ import onnxruntime
 import pytest
 
 from hwbench.core import registry
-from hwbench.engine.worker import difference
-from hwbench.environment import SOFTWARE
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import Setting
+from hwbench.runtime.base import SOFTWARE, difference
 from hwbench.runtime.onnxruntime import (
     CUDA,
     PROVIDER,

@@ -15,12 +15,11 @@ from onnx import TensorProto, helper
 
 from hwbench import precision
 from hwbench.core import registry
-from hwbench.engine.worker import difference
-from hwbench.environment import NO_CUDA
 from hwbench.network.graph import Network
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.runtime.base import NO_CUDA, difference
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.tensorrt import CALLS, Cuda, NoDevice, Tensorrt, TensorrtSession, build
 from hwbench.space import activity, lowering
