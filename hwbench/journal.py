@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 
 from hwbench.core.errors import DataError, MeasurementError
 from hwbench.core.files import read_json, write_json, writing
-from hwbench.engine.host import Sample
 from hwbench.environment import Environment
+from hwbench.measurement import Sample
 from hwbench.network.spec import Setting
 
 VERSION = 3

@@ -19,10 +19,9 @@ from hwbench import latency, lut_schema, verdict
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
-from hwbench.engine.host import Sample
 from hwbench.environment import UNSAID, Environment
 from hwbench.journal import Entry, Journal
-from hwbench.measurement import Measurement
+from hwbench.measurement import Measurement, Sample
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.base import SOFTWARE

@@ -1,11 +1,59 @@
-"""What was measured of one item, as it was read."""
+"""What was measured, before anything is derived from it: one burst of one item, and all bursts of one item.
+
+A worker's readings become a Sample on the host; the journal stores Samples, tables are folds of them. Times are nanoseconds
+per run, as read.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hwbench.network.spec import Setting
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One burst of one item; `status` other than ok carries a reason instead of readings."""
+
+    key: str
+    process: int
+    round: int
+    worker: str
+    status: str
+    readings_ns: tuple[float, ...] = ()
+    """Taken at a moment nobody chose: what medians and percentiles rest on."""
+    inner: int = 0
+    canary_ns: float | None = None
+    """The fixed op, around this burst (or the best of its extra ones): the slower of before and after."""
+    empty_ns: float | None = None
+    """A call that does nothing, before this burst."""
+    other_cores: float | None = None
+    """CPU cores other processes kept busy meanwhile."""
+    throttled: int | None = None
+    """Throttle events the kernel counted meanwhile."""
+    extra_ns: tuple[float, ...] = ()
+    """Readings taken once a slow machine was back at its usual speed: for the minimum only."""
+    link: bool = False
+    """Taken in the group after its own, to join the two."""
+    load_ms: float | None = None
+    first_ms: float | None = None
+    reason: str | None = None
+    instructions: tuple[int, ...] = ()
+    """Instructions executed by single runs, where they are counted instead of time."""
+    empty_instructions: int | None = None
+    """Those of a call that does nothing."""
+
+    @property
+    def undisturbed_ns(self) -> tuple[float, ...]:
+        """All readings a minimum may rest on."""
+        return self.readings_ns + self.extra_ns
+
+    @property
+    def value_ns(self) -> float:
+        """The middle of the burst."""
+        return statistics.median(self.readings_ns)
 
 
 @dataclass(frozen=True)

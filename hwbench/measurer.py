@@ -24,8 +24,9 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.workspace import Workspace
 from hwbench.engine import host
-from hwbench.engine.host import Item, Plan, Sample
+from hwbench.engine.host import Item, Plan
 from hwbench.engine.policy import Policy
+from hwbench.measurement import Sample
 from hwbench.network.spec import Setting
 from hwbench.profiler import REFERENCE, ModelFiles, Tick, file_sha256, model_files, no_tick, precise, reached, require_local
 from hwbench.reach.base import WorkerLost

@@ -30,11 +30,12 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.workspace import Workspace
 from hwbench.engine import host
-from hwbench.engine.host import Item, Plan, Sample
+from hwbench.engine.host import Item, Plan
 from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import COUNTING, Policy
 from hwbench.environment import Environment
 from hwbench.journal import Entry, Journal
+from hwbench.measurement import Sample
 from hwbench.network import onnx_writer, work
 from hwbench.network.graph import Network
 from hwbench.network.op import base as ops

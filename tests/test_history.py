@@ -9,10 +9,10 @@ import pytest
 
 from hwbench import history
 from hwbench.core.errors import DataError, UsageError
-from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.journal import Journal
 from hwbench.lut import Lut, fold
+from hwbench.measurement import Sample
 from hwbench.network.spec import OpSpec, Setting
 
 OPS = ("gelu", "relu", "add", "select_token", "layernorm")

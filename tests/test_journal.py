@@ -7,9 +7,9 @@ import json
 import pytest
 
 from hwbench.core.errors import DataError, MeasurementError
-from hwbench.engine.host import Sample
 from hwbench.environment import Environment
 from hwbench.journal import Journal
+from hwbench.measurement import Sample
 from hwbench.network.spec import Setting
 
 HERE = Environment({"machine": "x86_64", "cpu_model": "A", "isa": ["avx2"], "runtime": "onnxruntime", "kernel": "6.1"})
@@ -211,7 +211,7 @@ def test_samples_of_an_environment_nobody_stored_are_refused(tmp_path):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from hwbench.engine.host import Sample
+from hwbench.measurement import Sample
 from hwbench.environment import Environment
 from hwbench.core.errors import HwbenchError
 from hwbench.journal import Journal

@@ -18,10 +18,10 @@ from hwbench import lut as luts
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
-from hwbench.engine.host import Sample
 from hwbench.environment import Environment, collect
 from hwbench.journal import Journal
 from hwbench.lut import Lut, fold, fold_networks, read_networks
+from hwbench.measurement import Sample
 from hwbench.network.spec import OpSpec, Setting
 
 GELU, RELU, ADD = (OpSpec.of(op, tokens=3, dim=4) for op in ("gelu", "relu", "add"))

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 import hwbench
 from hwbench import measurer
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.engine.host import Item, Plan, Sample
+from hwbench.engine.host import Item, Plan
 from hwbench.latency import level
+from hwbench.measurement import Sample
 from hwbench.measurer import COMPARE_POLICY, MEASURE_POLICY, measure
 
 SHORT = replace(
