@@ -33,10 +33,10 @@ from typing import Any, Literal
 from hwbench import lut as luts
 from hwbench import lut_schema
 from hwbench.core.errors import DataError, UsageError
-from hwbench.engine.policy import Policy
 from hwbench.environment import CHECKED, Environment
 from hwbench.journal import Journal
 from hwbench.lut import Lut
+from hwbench.verdict import PRECISION
 
 Answer = Literal["faster", "slower", "same", "unclear"]
 Identity = tuple[str, str]
@@ -132,7 +132,7 @@ def read(name: str) -> Lut:
     (state,) = wanted
     chosen = dict.fromkeys(state.identities, state.edition.edition)
     with _one_line(journal):
-        found = luts.table_of(journal, Path(name), state.edition.environment, Policy().precision, chosen)
+        found = luts.table_of(journal, Path(name), state.edition.environment, PRECISION, chosen)
     # As a stored table is read back: every column, null where there is no number; in its order.
     return Lut(found.path, found.environment, {key: _as_stored(found.rows[key]) for key in sorted(found.rows)})
 

@@ -21,6 +21,8 @@ from hwbench.latency import minimum_spread
 
 SHIFT = 0.03
 """A difference in speed that is more than noise of the canary (its own steps are 3-4 % apart)."""
+PRECISION = 0.01
+"""Agreement asked of a row's three lowest processes, relative, unless a policy asks for another."""
 BUSY_CORES = 0.25
 """Other load worth a word; accounting in ticks of 10 ms keeps idle machines well below."""
 

@@ -32,6 +32,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hwbench.verdict import PRECISION
+
 AGREEING = 3
 """Processes that must agree on their level: "precision 1 %" means the three lowest lie within 1 %."""
 
@@ -44,7 +46,7 @@ SLOW = 1.08
 class Policy:
     """Every number that decides how long a measurement takes."""
 
-    precision: float = 0.01
+    precision: float = PRECISION
     """Agreement asked of the three lowest processes, relative."""
     min_processes: int = 3
     max_processes: int = 8
