@@ -81,8 +81,8 @@ class Edition:
             "rows": self.rows,
             "first": self.first_taken_at,
             "last": self.last_taken_at,
-            "runtime": f"{_text(values.get('runtime'))} {_text(values.get('runtime_version'))}",
-            "cpu": _text(values.get("cpu_model")),
+            "runtime": f"{in_words(values.get('runtime'))} {in_words(values.get('runtime_version'))}",
+            "cpu": in_words(values.get("cpu_model")),
             "settings": ", ".join(self.settings),
         }
 
@@ -134,7 +134,7 @@ def read(name: str) -> Lut:
     with _one_line(journal):
         found = luts.table_of(journal, Path(name), state.edition.environment, PRECISION, chosen)
     # As a stored table is read back: every column, null where there is no number; in its order.
-    return Lut(found.path, found.environment, {key: _as_stored(found.rows[key]) for key in sorted(found.rows)})
+    return Lut(found.path, found.environment, {key: as_stored(found.rows[key]) for key in sorted(found.rows)})
 
 
 def listing(table: Lut) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ def listing(table: Lut) -> list[dict[str, Any]]:
 def as_rows(table: Lut) -> list[dict[str, Any]]:
     """The listing with shares in percent, and the status where a row has no latency to judge."""
     return [
-        {**row, "spread_percent": _percent(row["min_spread"]), "verdict": row["verdict"] or row["status"]}
+        {**row, "spread_percent": in_percent(row["min_spread"]), "verdict": row["verdict"] or row["status"]}
         for row in listing(table)
     ]
 
@@ -165,7 +165,7 @@ class Difference:
     def text(self) -> str:
         """One line, loud where it matters."""
         loud = "UNLIKE ENVIRONMENTS: " if self.checked else "also differs: "
-        return f"{loud}{self.name} is '{_text(self.a)}' in A, '{_text(self.b)}' in B"
+        return f"{loud}{self.name} is '{in_words(self.a)}' in A, '{in_words(self.b)}' in B"
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,10 @@ class Diff:
     def as_rows(self, everything: bool = False) -> list[dict[str, Any]]:
         """Rows for printing, shares in percent; unchanged ones only if asked for."""
         return [
-            {**asdict(row), **{f"{name}_percent": _percent(getattr(row, name)) for name in ("change", "noise", "own_change")}}
+            {
+                **asdict(row),
+                **{f"{name}_percent": in_percent(getattr(row, name)) for name in ("change", "noise", "own_change")},
+            }
             for row in self.rows
             if everything or row.answer != "same"
         ]
@@ -270,7 +273,7 @@ def diff(a: Lut, b: Lut, setting: str | None = None) -> Diff:
     known = sorted({at for _, at in [*a.rows, *b.rows]})
     if setting is not None and setting not in known:
         raise UsageError(f"Neither table has rows of setting '{setting}'; available: {', '.join(known) or 'none'}.")
-    mine, other = ({key: _as_stored(row) for key, row in t.rows.items() if setting in (None, key[1])} for t in (a, b))
+    mine, other = ({key: as_stored(row) for key, row in t.rows.items() if setting in (None, key[1])} for t in (a, b))
     common = sorted(mine.keys() & other.keys())
     measured = [key for key in common if _has_latency(mine[key]) and _has_latency(other[key])]
     logs = {key: _log_ratio(mine[key], other[key]) for key in measured}
@@ -428,23 +431,26 @@ def _what_there_is(found: list[Edition]) -> str:
         return "its journal is empty"
     told = [
         f"@{e.number} (edition {e.edition}, {e.rows} rows, {e.first_taken_at[:10]}, "
-        f"{_text(e.environment.values.get('runtime'))} {_text(e.environment.values.get('runtime_version'))})"
+        f"{in_words(e.environment.values.get('runtime'))} {in_words(e.environment.values.get('runtime_version'))})"
         for e in found
     ]
     shown = told if len(told) <= 6 else [*told[:2], f"{len(told) - 5} more", *told[-3:]]
     return f"there is {', '.join(shown)}"
 
 
-def _as_stored(row: Mapping[str, Any]) -> dict[str, Any]:
+def as_stored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as it is read back from a file: every column, null where there is no number."""
     values = {c.name: row.get(c.name) for c in lut_schema.LUT.columns}
     return {name: None if value != value else value for name, value in values.items()}
 
 
-def _percent(share: float | None) -> float | None:
+def in_percent(share: float | None) -> float | None:
+    """A share for printing, if there is one."""
     return None if share is None else 100 * share
 
 
-def _text(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """A fact of an environment for printing."""
     if value is None:
         return "unknown"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

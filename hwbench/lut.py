@@ -53,7 +53,7 @@ class Lut:
             local: Refuse it unless it was measured on this machine under the installed runtime.
         """
         data, footer = schema.read(path, lut_schema.LUT)
-        environment = _environment_of(footer, path)
+        environment = environment_of(footer, path)
         if local:
             check_local(environment, path)
         rows = data.to_pylist()
@@ -171,6 +171,11 @@ def check_local(environment: Environment, path: Path) -> None:
 
 def _text(value: Any) -> str:
     return "'" + (" ".join(value) if isinstance(value, list) else str(value)) + "'"
+
+
+def usable(row: Mapping[str, Any]) -> bool:
+    """Whether a row has something measured."""
+    return any(row[metric] is not None for metric in METRICS)
 
 
 def setting_of(row: Mapping[str, Any]) -> Setting:
@@ -402,10 +407,10 @@ def fold_networks(
 def read_networks(path: Path) -> tuple[list[dict[str, Any]], Environment]:
     """The measured whole networks and where they were measured."""
     data, footer = schema.read(path, lut_schema.NETWORKS)
-    return data.to_pylist(), _environment_of(footer, path)
+    return data.to_pylist(), environment_of(footer, path)
 
 
-def _environment_of(footer: Mapping[str, Any], path: Path) -> Environment:
+def environment_of(footer: Mapping[str, Any], path: Path) -> Environment:
     """Where a table was measured, if its footer still says so consistently."""
     environment = Environment(footer.get("environment", {}))
     if environment.hash != footer.get("environment_hash"):

@@ -137,7 +137,7 @@ def profile_specs(
         if policy.max_seconds is None:
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
         plan = target.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
-        taken = _measure_into(journal, items, setting, here, plan, tick, again)
+        taken = measure_into(journal, items, setting, here, plan, tick, again)
         table = luts.fold(journal, path, here, policy.precision)
     mine = [table.rows[spec.key, setting.key] for spec in specs]
     return ProfileResult(
@@ -146,7 +146,7 @@ def profile_specs(
         rows=len(specs),
         measured_rounds=len(taken),
         measured_rows=len({s.key for s in taken}),
-        failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if not usable(row)},
+        failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if not luts.usable(row)},
         doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in mine if row["verdict"] not in (None, "stable")},
         seconds=time.monotonic() - started,
     )
@@ -174,10 +174,10 @@ def measure_networks(
         networks.update(zip(architectures.keys, lowering.networks(architectures.space, architectures.population), strict=True))
     with model_files(target) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
-        _measure_into(journal, items, setting, here, target.plan(policy, files.references(setting)), tick)
+        measure_into(journal, items, setting, here, target.plan(policy, files.references(setting)), tick)
         luts.fold_networks(journal, path, here, policy.precision, values)
     rows = {row["key"]: row for row in luts.read_networks(path)[0] if luts.setting_of(row) == setting}
-    lost = [key for key in networks if not usable(rows[key])]
+    lost = [key for key in networks if not luts.usable(rows[key])]
     if lost:
         row = rows[lost[0]]
         raise MeasurementError(
@@ -193,11 +193,6 @@ def current_environment(runtime: str) -> Environment:
         return environments.collect(runtime, found.version(), found.executes_on())
     except ValueError as error:
         raise MeasurementError(f"{runtime} cannot run on this machine: {error}.") from None
-
-
-def usable(row: Mapping[str, Any]) -> bool:
-    """Whether a row has something measured."""
-    return any(row[metric] is not None for metric in luts.METRICS)
 
 
 @dataclass(frozen=True)
@@ -263,7 +258,7 @@ def require_local(device: str, place: Workspace) -> str:
     return name
 
 
-def _measure_into(
+def measure_into(
     journal: Journal, items: Sequence[Item], setting: Setting, here: Environment, plan: Plan, tick: Tick, again: bool = False
 ) -> list[Sample]:
     """Runs the engine for what the journal lacks; returns what was taken now."""

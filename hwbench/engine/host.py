@@ -200,7 +200,7 @@ def measure(
     limit = float("inf") if policy.max_seconds is None else policy.max_seconds
     deadline, last = time.monotonic() + limit, time.monotonic() + policy.overtime * limit
     for process in range(policy.max_processes):
-        wanted = [i for i in items if i.key not in progress.failed and _wants(i, process, policy, progress)]
+        wanted = [i for i in items if i.key not in progress.failed and wants(i, process, policy, progress)]
         if time.monotonic() > deadline and process >= policy.min_processes:
             wanted = [i for i in wanted if len(progress.levels_ns(i.key, process)) < AGREEING]
         if not wanted:
@@ -208,7 +208,7 @@ def measure(
         certain = max(policy.min_processes - process - 1, 0)
         total = taken + policy.rounds * len(wanted) * (1 + certain)
         # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
-        for group, links in _groups(_order(wanted, policy, process, "groups"), plan.memory_limit_bytes):
+        for group, links in in_groups(in_order(wanted, policy, process, "groups"), plan.memory_limit_bytes):
             for sample, environment in _run_group(group, links, process, plan, progress, last):
                 progress.note(sample)
                 record(sample, environment)
@@ -237,10 +237,10 @@ def start_up(item: Item, plan: Plan) -> dict[str, float]:
 
 def finished(item: Item, policy: Policy, progress: Progress) -> bool:
     """Whether no process of the plan has anything left to do for the item."""
-    return not any(_wants(item, process, policy, progress) for process in range(policy.max_processes))
+    return not any(wants(item, process, policy, progress) for process in range(policy.max_processes))
 
 
-def _wants(item: Item, process: int, policy: Policy, progress: Progress) -> bool:
+def wants(item: Item, process: int, policy: Policy, progress: Progress) -> bool:
     """Whether the plan has rounds of this process left for the item, judged by earlier processes only."""
     if policy.content(progress.levels_ns(item.key, process)):
         return False
@@ -248,7 +248,7 @@ def _wants(item: Item, process: int, policy: Policy, progress: Progress) -> bool
     return any((process, r) not in done for r in range(policy.rounds))
 
 
-def _groups(items: Sequence[Item], limit: int) -> list[tuple[list[Item], list[Item]]]:
+def in_groups(items: Sequence[Item], limit: int) -> list[tuple[list[Item], list[Item]]]:
     """(items, links) of each group; links are the first two of the group before, and count towards the limit."""
     groups: list[tuple[list[Item], list[Item]]] = [([], [])]
     used = 0
@@ -264,7 +264,7 @@ def _groups(items: Sequence[Item], limit: int) -> list[tuple[list[Item], list[It
     return groups
 
 
-def _order(items: Sequence[Item], policy: Policy, process: int, what: str) -> list[Item]:
+def in_order(items: Sequence[Item], policy: Policy, process: int, what: str) -> list[Item]:
     """Random, but the same whichever of the items are left to do."""
     drawn_from = f"{policy.seed}/{process}/{what}" if policy.shuffle else f"{policy.seed}"
     return sorted(items, key=lambda item: random.Random(f"{drawn_from}/{item.key}").random())
@@ -372,7 +372,7 @@ def _run_group(
             for number in range(policy.rounds):
                 if number and process >= policy.min_processes and time.monotonic() > deadline:
                     break
-                for item in _order(pending, policy, process, str(number)):
+                for item in in_order(pending, policy, process, str(number)):
                     place = left(item, number)
                     if place is None:
                         continue
