@@ -113,10 +113,12 @@ def test_it_imports_nothing_heavy_even_where_that_is_installed(path):
     assert done.stderr.decode() == "imported: []\n"
 
 
-def test_it_measures_with_nothing_but_numpy_and_the_runtime(path, tmp_path, fast_policy):
+def test_it_measures_with_nothing_but_numpy_and_the_runtime(path, tmp_path):
     stream = io.BytesIO()
     onnx_writer.write_model(ops.single(OpSpec.of("relu", tokens=2, dim=3)), Setting(), stream)
-    model, policy = stream.getvalue(), fast_policy.message()
+    model = stream.getvalue()
+    policy = {"burst_ms": 0.5, "burst_readings": 1, "most_readings": 64, "reading_ms": 0.1, "warmup_ms": 0.1}
+    policy |= {"warmup_limit_ms": 0.1, "canary_ms": 0.1, "wait_ms": 200.0, "slow": 1.08}
     digest = hashlib.sha256(model).hexdigest()
     command = [bare_python(tmp_path, "numpy", "onnxruntime"), path, "owner"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)

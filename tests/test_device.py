@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from hwbench import datasheet, device, emulator
+from hwbench import device, emulator
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.environment import cpu_facts
@@ -63,12 +63,13 @@ def one_line(error: pytest.ExceptionInfo) -> str:
     return str(error.value)
 
 
-def test_what_detect_wrote_reads_back(tiny_workspace):
-    (path,) = (tiny_workspace / "devices").iterdir()
-    found = device.get("local", tiny_workspace)
+def test_what_detect_wrote_reads_back(tmp_path):
+    device.detect(tmp_path)
+    (path,) = (tmp_path / "devices").iterdir()
+    found = device.get("local", tmp_path)
     assert found.path == path
     assert path.stem == found.name == device.local_name()
-    assert found == device.get(found.name, tiny_workspace) == device.read(path)
+    assert found == device.get(found.name, tmp_path) == device.read(path)
     assert found.is_local
     assert (found.cpu_model, found.isa, found.cores) == (cpu_facts()["model"], tuple(cpu_facts()["isa"]), os.cpu_count())
     threads = sorted({1, os.cpu_count()})
@@ -189,8 +190,7 @@ def test_a_shipped_file_is_sound(path):
     if found.reach == "emulated":
         assert (found.peaks, found.caches_bytes, found.memory_bytes, found.cores) == ({}, {}, 0, 1)
     elif found.kind == "gpu":
-        sheet = datasheet.of_device(found)
-        assert sheet.peaks["fp32"] > 1
+        assert found.gpu  # what a data sheet must say: tests of GPUs
     else:
         assert set(found.peaks) >= {"stated_gflops_fp32", "stated_bandwidth_gb_s"}
         assert found.clock_mhz
@@ -210,13 +210,6 @@ def test_an_emulated_device_is_what_its_guest_sees(tmp_path, name):
     assert (found.emulator, found.cpu_model, found.cpu_signature) == (name, seen["model"], seen["signature"])
     assert found.isa == tuple(seen["isa"])
     assert found.kind == {"x86_64": "x86", "aarch64": "arm"}[emulator.EMULATORS[name].machine]
-
-
-def test_the_desktop_gpu_is_a_whole_data_sheet():
-    sheet = datasheet.gpus(ROOT)["nvidia-rtx-4090"]
-    assert sheet.peaks["fp32"] == pytest.approx(2e-6 * sheet.sms * sheet.cores_per_sm * sheet.clock_mhz, rel=1e-3)
-    ms = datasheet.roofline(sheet, datasheet.Ops.of({"op": ["linear"], "B": [1], "M": [4096], "N": [4096], "K": [4096]}))
-    assert ms[0] == pytest.approx(2 * 4096**3 / 82.6e9, rel=1e-6)
 
 
 def test_a_device_says_why_it_cannot_be_reached(tmp_path, monkeypatch):

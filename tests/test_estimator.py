@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from hwbench import card as cards
 from hwbench import device, estimator, rebuilder
 from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench.environment import Environment
 from hwbench.lut import Lut, read_networks
 from hwbench.network.spec import Setting
 from hwbench.predictor import base as predictors
@@ -448,3 +450,12 @@ def test_the_fit_minimises_the_relative_error(made_up):
 
     for step in np.vstack([np.eye(2), -np.eye(2)]):
         assert loss(best + 1e-4 * step) > loss(best)
+
+
+def test_a_table_of_another_machine_is_not_fitted_on_as_this_one(tiny_workspace, tmp_path, fast_policy):
+    root = shutil.copytree(tiny_workspace, tmp_path / "workspace")
+    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    table = Lut.read(path)
+    replace(table, environment=Environment({**table.environment.values, "cpu_model": "Fast 9000"})).write(path)
+    with pytest.raises(EnvironmentMismatch, match="another machine or runtime: cpu_model is 'Fast 9000' there"):
+        hwbench.fit(SPACE, workspace=root, policy=fast_policy)

@@ -221,3 +221,16 @@ def test_the_real_table_reads_and_a_shipped_predictor_answers():
     at = np.flatnonzero((rows.gpu == "nvidia-tesla-v100-pcie-32gb") & (rows.campaign == "test"))[::10]
     ms, _ = shipped.predict(known["nvidia-tesla-v100-pcie-32gb"], rows.ops.take(at))
     assert np.abs(ms / rows.ms[at] - 1).mean() < 0.25
+
+
+def test_the_desktop_gpu_is_a_whole_data_sheet():
+    sheet = datasheet.gpus(ROOT)["nvidia-rtx-4090"]
+    assert sheet.peaks["fp32"] == pytest.approx(2e-6 * sheet.sms * sheet.cores_per_sm * sheet.clock_mhz, rel=1e-3)
+    ms = datasheet.roofline(sheet, datasheet.Ops.of({"op": ["linear"], "B": [1], "M": [4096], "N": [4096], "K": [4096]}))
+    assert ms[0] == pytest.approx(2 * 4096**3 / 82.6e9, rel=1e-6)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "devices").glob("*.toml")), ids=lambda path: path.stem)
+def test_a_shipped_gpu_is_a_sound_data_sheet(path):
+    found = device.read(path)
+    assert found.kind != "gpu" or datasheet.of_device(found).peaks["fp32"] > 1

@@ -40,11 +40,11 @@ import hwbench
 from hwbench import lut
 from hwbench.engine.policy import Policy
 
-fold, replace = lut.fold, Path.replace
+once, replace = lut.fold, Path.replace
 def again_and_again(*arguments):
     print("fold", flush=True)
     while True:
-        fold(*arguments)
+        once(*arguments)
 def killed(self, target):
     if str(target).endswith(".parquet"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -178,9 +178,10 @@ def test_ten_kills_lose_and_double_nothing(workspaces):
     assert (last.root / "stderr").read_text() == ""  # neither host nor orphaned worker complains
 
 
-INTERRUPTED = PROFILE.replace("hwbench.profile", "try:\n    hwbench.profile") + "except KeyboardInterrupt:\n    sys.exit(130)\n"
+INTERRUPTED = PROFILE.replace("hwbench.profile(", "try:\n    hwbench.profile(")
+INTERRUPTED += "except KeyboardInterrupt:\n    sys.exit(130)\n"
 # Whoever runs the tests in the background has Ctrl-C ignored, and so would have the process.
-INTERRUPTED = INTERRUPTED.replace("fold, replace", "signal.signal(signal.SIGINT, signal.default_int_handler)\nfold, replace", 1)
+INTERRUPTED = INTERRUPTED.replace("once, replace", "signal.signal(signal.SIGINT, signal.default_int_handler)\nonce, replace", 1)
 
 
 def test_ctrl_c_ends_host_and_worker_without_a_word(workspaces):

@@ -10,11 +10,14 @@ import pytest
 
 from hwbench.engine import machine, worker
 from hwbench.engine.message import CANARY, EMPTY
-from hwbench.engine.policy import Policy
 from hwbench.engine.worker import Loaded, Worker
 
 MS = 1_000_000
-POLICY = Policy(burst_ms=10.0, burst_readings=5, reading_ms=1.0, warmup_ms=3.0, warmup_limit_ms=50.0, canary_ms=2.0)
+POLICY = {
+    "burst_ms": 10.0, "burst_readings": 5, "most_readings": 64, "reading_ms": 1.0, "warmup_ms": 3.0, "warmup_limit_ms": 50.0,
+    "canary_ms": 2.0, "wait_ms": 200.0, "slow": 1.08,
+}  # fmt: skip
+"""What a worker reads of a policy, as it comes through the pipe."""
 
 
 class Clock:
@@ -91,7 +94,7 @@ def test_a_burst_has_at_least_as_many_readings_as_asked(clock):
 def test_short_runs_are_looped_inside_a_reading(clock):
     session = Session(clock, 100)
     loaded = Loaded(session, "back-to-back")
-    loaded.warm_up(POLICY.message())
+    loaded.warm_up(POLICY)
     assert loaded.inner == 10_000  # of 100 ns, to fill 1 ms
     session.runs = 0
     assert loaded.readings(3 * MS, 1) == [100.0] * 3  # ns per run
@@ -100,7 +103,7 @@ def test_short_runs_are_looped_inside_a_reading(clock):
 
 def test_a_run_longer_than_a_reading_is_read_alone(clock):
     loaded = Loaded(Session(clock, 7 * MS), "back-to-back")
-    loaded.warm_up(POLICY.message())
+    loaded.warm_up(POLICY)
     assert loaded.inner == 1
 
 
@@ -109,7 +112,7 @@ def test_a_run_longer_than_a_reading_is_read_alone(clock):
 
 def test_warm_up_ends_when_two_spans_agree(clock):
     session = Session(clock, lambda i: 1 * MS)
-    Loaded(session, "back-to-back").warm_up(POLICY.message())
+    Loaded(session, "back-to-back").warm_up(POLICY)
     assert session.runs == 2 * 3  # two spans of 3 ms
 
 
@@ -118,20 +121,20 @@ def test_warm_up_goes_on_while_the_model_gets_faster(clock):
     speeds = [1.5, 1.2, 1.1, 1.0, 1.0]
     session = Session(clock, lambda i: round((speeds[i // 3] if i < 15 else 1.0) * MS))
     loaded = Loaded(session, "back-to-back")
-    loaded.warm_up({**POLICY.message(), "warmup_ms": 2.9})
+    loaded.warm_up({**POLICY, "warmup_ms": 2.9})
     assert loaded.fastest_ns == 1 * MS
     assert session.runs >= 13
     slower = Session(clock, lambda i: (1 + i) * MS)  # getting slower is no reason to go on
-    Loaded(slower, "back-to-back").warm_up(POLICY.message())
+    Loaded(slower, "back-to-back").warm_up(POLICY)
     assert slower.runs == 3
 
 
 def test_a_warm_up_that_never_gets_steady_ends_at_its_limit(clock):
     session = Session(clock, lambda i: max(1, round(10 * MS * 0.9**i)))
-    Loaded(session, "back-to-back").warm_up({**POLICY.message(), "warmup_ms": 0.0, "warmup_limit_ms": 30.0})
+    Loaded(session, "back-to-back").warm_up({**POLICY, "warmup_ms": 0.0, "warmup_limit_ms": 30.0})
     assert session.runs == 4  # 10 + 9 + 8.1 + 7.29 ms
     endless = Session(clock, lambda i: max(1, round(10 * MS * 0.9**i)))
-    Loaded(endless, "back-to-back").warm_up({**POLICY.message(), "warmup_ms": 0.0, "warmup_limit_ms": 0.0})
+    Loaded(endless, "back-to-back").warm_up({**POLICY, "warmup_ms": 0.0, "warmup_limit_ms": 0.0})
     assert endless.runs == 2  # one run says nothing
 
 
@@ -139,7 +142,7 @@ def test_what_is_short_settles_before_its_burst_and_what_is_long_does_not(clock)
     short, long = Session(clock, 1 * MS), Session(clock, 5 * MS)
     for session in (short, long):
         loaded = Loaded(session, "back-to-back")
-        loaded.warm_up(POLICY.message())
+        loaded.warm_up(POLICY)
         session.runs = 0
         loaded.settle()
     assert (short.runs, long.runs) == (2, 0)  # 2 ms
@@ -151,7 +154,7 @@ def test_what_is_short_settles_before_its_burst_and_what_is_long_does_not(clock)
 def test_a_paced_model_idles_before_every_run(clock):
     session = Session(clock, 1000)
     loaded = Loaded(session, "paced-20ms")
-    loaded.warm_up(POLICY.message())
+    loaded.warm_up(POLICY)
     assert loaded.inner == 1  # however short: a loop would not be paced
     assert clock.slept == [0.02] * session.runs
     clock.slept.clear()
@@ -173,7 +176,7 @@ def test_a_cold_model_finds_its_caches_emptied_before_every_run(clock, monkeypat
     buffer = inspect.getclosurevars(loaded.before).nonlocals["buffer"]
     assert buffer.nbytes == 8000
     session.takes = lambda i: 1000 if (buffer == i + 1).all() else pytest.fail("run before the buffer was written")
-    loaded.warm_up(POLICY.message())
+    loaded.warm_up(POLICY)
     loaded.readings(0, 5)
     assert loaded.inner == 1
     assert (buffer == session.runs).all()
@@ -220,9 +223,9 @@ def test_a_clock_that_jumps_back_costs_one_reading(clock):
 def test_a_clock_that_keeps_going_back_is_refused_with_the_reason(clock, tmp_path):
     session = Session(clock, lambda i: 1 * MS if i < 12 else -1 * MS)
     busy, loaded = Worker(), Loaded(session, "back-to-back")
-    loaded.warm_up(POLICY.message())  # 6 runs, and 4 to settle
+    loaded.warm_up(POLICY)  # 6 runs, and 4 to settle
     busy._items["x"] = loaded
-    answer = busy.answer({"ask": "sample", "item": "x", "policy": POLICY.message()})
+    answer = busy.answer({"ask": "sample", "item": "x", "policy": POLICY})
     assert answer == {"status": "refused", "reason": "the machine's clock keeps going backwards"}
     assert session.runs == 12 + worker.MOST_JUMPS + 1  # it does not try forever
     busy._runtime = Runtime(Session(clock, -1 * MS))
@@ -235,7 +238,7 @@ def test_a_clock_that_keeps_going_back_is_refused_with_the_reason(clock, tmp_pat
 def asked_to_load(tmp_path, item: str, scenario: str = "back-to-back") -> dict:
     (tmp_path / "model").write_bytes(b"model")
     digest = hashlib.sha256(b"model").hexdigest()
-    message = {"ask": "load", "item": item, "path": str(tmp_path / "model"), "sha256": digest, "policy": POLICY.message()}
+    message = {"ask": "load", "item": item, "path": str(tmp_path / "model"), "sha256": digest, "policy": POLICY}
     return {**message, "setting": {"scenario": scenario}, "high": {}, "shapes": {}}
 
 
@@ -266,12 +269,12 @@ def test_canary_and_empty_run_around_every_burst(clock, tmp_path):
         assert busy.answer(asked_to_load(tmp_path, name))["status"] == "ok"
     clock.log.clear()
     busy._items["x"].run = _then(busy._items["x"].run, lambda: speed.update({CANARY: 1.0 * MS}))
-    answer = busy.answer({"ask": "sample", "item": "x", "policy": POLICY.message()})
+    answer = busy.answer({"ask": "sample", "item": "x", "policy": POLICY})
     assert (answer["canary_ns"], answer["empty_ns"], answer["readings_ns"]) == (1.5 * MS, 100_000, [6 * MS] * 5)
     shown = [name for i, name in enumerate(clock.log) if i == 0 or clock.log[i - 1] != name]
     assert shown == ["canary", "empty", "x", "canary"]
     assert {"other_cores", "throttled"} <= set(answer)
-    off = busy.answer({"ask": "sample", "item": "x", "policy": {**POLICY.message(), "canary_ms": 0.0}})
+    off = busy.answer({"ask": "sample", "item": "x", "policy": {**POLICY, "canary_ms": 0.0}})
     assert (off["canary_ns"], off["empty_ns"]) == (None, 100_000)
 
 
@@ -290,7 +293,7 @@ def test_a_slow_machine_is_waited_for_and_the_burst_taken_once_more(clock, tmp_p
     def sample(slow_ms: float, wait_ms: float) -> tuple[list[float], list[float], float]:
         until["slow"] = clock.now + slow_ms * MS
         busy._items["x"].undisturbed = False
-        found = busy.answer({"ask": "sample", "item": "x", "policy": {**POLICY.message(), "wait_ms": wait_ms}})
+        found = busy.answer({"ask": "sample", "item": "x", "policy": {**POLICY, "wait_ms": wait_ms}})
         return found["readings_ns"], found["extra_ns"], found["canary_ns"]
 
     assert sample(0, 60) == ([6 * MS] * 5, [], MS)
@@ -309,7 +312,7 @@ def test_an_item_that_had_a_good_burst_is_not_waited_for_again(clock, tmp_path):
         busy.answer(asked_to_load(tmp_path, name))
 
     def extra() -> list[float]:
-        return busy.answer({"ask": "sample", "item": "x", "policy": POLICY.message()})["extra_ns"]
+        return busy.answer({"ask": "sample", "item": "x", "policy": POLICY})["extra_ns"]
 
     slow["now"] = True
     assert extra() == []  # it never recovers, so the item had no good burst yet
@@ -328,7 +331,7 @@ def test_a_process_that_starts_on_a_slow_machine_learns_the_usual_speed_from_the
     busy._runtime = Runtime(Session(clock, 2 * MS), Session(clock, 100_000), Session(clock, 6 * MS))
     for name in (CANARY, EMPTY, "x"):
         busy.answer(asked_to_load(tmp_path, name))
-    asked = {"ask": "sample", "item": "x", "policy": POLICY.message()}
+    asked = {"ask": "sample", "item": "x", "policy": POLICY}
     busy.answer({**asked, "usual_ns": None})
     assert busy._items["x"].undisturbed is True  # for all it knows
     busy._items["x"].undisturbed = False
@@ -339,8 +342,8 @@ def test_a_process_that_starts_on_a_slow_machine_learns_the_usual_speed_from_the
 def test_a_burst_ends_with_its_most_readings(clock):
     session = Session(clock, 1 * MS)
     loaded = Loaded(session, "back-to-back")
-    loaded.warm_up(POLICY.message())
-    policy = {**POLICY.message(), "burst_ms": 50.0}
+    loaded.warm_up(POLICY)
+    policy = {**POLICY, "burst_ms": 50.0}
     assert len(loaded.burst(policy)) == 50
     assert len(loaded.burst({**policy, "most_readings": 12})) == 12
     assert len(loaded.burst({**policy, "most_readings": 2, "burst_readings": 4})) == 4  # the least comes first
@@ -353,7 +356,7 @@ def test_one_lucky_canary_does_not_make_the_machine_slow_for_ever(clock, tmp_pat
     for name in (CANARY, EMPTY, "x"):
         busy.answer(asked_to_load(tmp_path, name))
     busy._canaries = sorted([MS / 2, *busy._canaries])[:2]
-    assert busy.answer({"ask": "sample", "item": "x", "policy": POLICY.message()})["extra_ns"] == []
+    assert busy.answer({"ask": "sample", "item": "x", "policy": POLICY})["extra_ns"] == []
 
 
 def _then(run, after):
@@ -372,7 +375,7 @@ def test_running_out_of_memory_is_an_answer(clock, tmp_path, text):
     assert busy.answer(asked_to_load(tmp_path, "x")) == refused  # when loaded
     assert busy.answer(asked_to_load(tmp_path, "x")) == refused  # when first run
     busy._items["x"] = Loaded(Session(clock, lambda i: MemoryError(text)), "back-to-back")
-    assert busy.answer({"ask": "sample", "item": "x", "policy": POLICY.message()}) == refused
+    assert busy.answer({"ask": "sample", "item": "x", "policy": POLICY}) == refused
 
 
 def test_an_error_without_words_is_named(clock, tmp_path):

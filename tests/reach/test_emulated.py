@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import hwbench
-from hwbench import emulator, limits
-from hwbench.core.errors import MeasurementError, MissingOps, UsageError
+from hwbench import emulator
+from hwbench.core.errors import MeasurementError, MissingOps
 from hwbench.journal import Journal
 from hwbench.lut import Lut
 from hwbench.network.spec import OpSpec, Setting
@@ -56,21 +54,6 @@ def test_counts_are_no_latencies(counted):
         table.require_timed()
     with pytest.raises(MissingOps, match="2 ops have no latency"):
         table.latency_ms(SPECS, Setting(), "min")
-    with pytest.raises(MeasurementError, match=f"instructions_m@{DEVICE}=MILLIONS"):
-        hwbench.fit("autoformer-tiny", DEVICE, workspace=counted[0].path.parents[2])
-
-
-def test_a_limit_sums_the_rows_and_names_what_is_missing(counted):
-    place = counted[0].path.parents[2]
-    found = limits.instructions_m(f"instructions_m@{DEVICE}", SPECS, "onnxruntime", Setting(), place)
-    np.testing.assert_allclose(found, Lut.read(counted[0].path).instructions(SPECS, Setting()) / 1e6)
-    other = OpSpec.of("gelu", tokens=3, dim=4)
-    with pytest.raises(
-        MissingOps, match=f"1 ops have no instructions at .* Run: hwbench profile --device {DEVICE} --space SPACE"
-    ):
-        limits.instructions_m(f"instructions_m@{DEVICE}", [other], "onnxruntime", Setting(), place)
-    with pytest.raises(UsageError, match="There is no table of openvino on emulated-x86-64"):
-        limits.instructions_m(f"instructions_m@{DEVICE}/openvino", SPECS, "onnxruntime", Setting(), place)
 
 
 def test_an_emulator_that_is_not_set_up_says_how(tmp_path: Path, monkeypatch):
