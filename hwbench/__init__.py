@@ -31,7 +31,6 @@ _PARTS = {"make_strategy": "strategy.base"}
 """What anyone's own loop is built from -> its module."""
 KINDS = {
     "reach": "hwbench.reach",
-    "runtime": "hwbench.runtime",
     "regressor": "hwbench.regressor",
     "predictor": "hwbench.predictor",
     "proxy": "hwbench.proxy",

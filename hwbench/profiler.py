@@ -24,7 +24,6 @@ import numpy as np
 from hwbench import device as devices
 from hwbench import environment as environments
 from hwbench import lut as luts
-from hwbench import precision
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
@@ -44,6 +43,7 @@ from hwbench.reach import base as reaches
 from hwbench.reach.base import WorkerLost
 from hwbench.reach.local import Local
 from hwbench.runtime.base import NO_CUDA
+from hwbench.runtime.convert import quantize
 from hwbench.space import lowering, slots
 from hwbench.space.architectures import Architectures
 
@@ -409,7 +409,7 @@ def precise(path: Path, dtype: str, high: Mapping[str, int], shapes: Mapping[str
     """Rewrites a scratch model in another number format; returns (path, sha256)."""
     converted = path.with_suffix(f".{dtype}.onnx")
     try:
-        precision.convert(path, dtype, converted, precision.calibration_inputs(path, high, shapes))
+        quantize.convert(path, dtype, converted, quantize.calibration_inputs(path, high, shapes))
         with writing(path):
             converted.replace(path)
     finally:

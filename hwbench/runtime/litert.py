@@ -4,8 +4,8 @@ The interpreter rather than the newer CompiledModel: the same XNNPACK kernels ru
 nodes XNNPACK took, which is asserted for every product and convolution. Inputs stay in place from run to run, outputs
 are written where the last run left them; nothing is copied while a run is timed.
 
-Models are .tflite files made on the host by `hwbench.tflite`. Their feature maps are NHWC: inputs and outputs so marked
-are transposed here, outside of runs, so that everybody else sees the ONNX model's shapes.
+Models are .tflite files made on the host by `hwbench.runtime.convert.tflite.convert`. Their feature maps are NHWC: inputs and
+outputs so marked are transposed here, outside of runs, so that everybody else sees the ONNX model's shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hwbench.runtime.base import fixed_shapes, native_stderr, random_inputs
 
 PACKAGE = "ai-edge-litert"
 NHWC_MARK = "@nhwc"
-"""How `hwbench.tflite` ends the names of inputs and outputs that it stores NHWC."""
+"""How `hwbench.runtime.convert.tflite.convert` ends the names of inputs and outputs that it stores NHWC."""
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 HEAVY = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL")
 
@@ -69,13 +69,13 @@ class Litert:
         self.version()
         import onnx
 
-        from hwbench import tflite
+        from hwbench.runtime.convert.tflite import convert as tflite_convert
 
         model = onnx.load(path)
-        sides, _ = fixed_shapes(tflite.declared_inputs(model), shapes)
+        sides, _ = fixed_shapes(tflite_convert.declared_inputs(model), shapes)
         target = Path(path).with_suffix(".tflite")
         part = target.with_suffix(".tflite-part")
-        part.write_bytes(tflite.convert(model, sides))
+        part.write_bytes(tflite_convert.convert(model, sides))
         part.replace(target)
         return str(target)
 

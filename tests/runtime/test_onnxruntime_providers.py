@@ -36,7 +36,7 @@ from hwbench.runtime.onnxruntime import (
     vulkan_device,
 )
 from tests.network.op import EXAMPLES
-from tests.test_runtime import dynamic
+from tests.runtime.test_onnxruntime import dynamic
 
 SETTING = asdict(Setting())
 SHAPES = {"x": (7, 4, 5)}

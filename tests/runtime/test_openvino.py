@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import precision
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
 from hwbench.network.graph import Network
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.runtime.convert import quantize
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.openvino import Node, Openvino, require_dtype
 from hwbench.space.activity import sample
@@ -85,7 +85,7 @@ def test_every_op_that_can_be_quantised_agrees_in_int8(spec, tmp_path):
     source, path = tmp_path / "model.onnx", tmp_path / "int8.onnx"
     high = written(single(spec), source)
     try:
-        precision.convert(source, "int8", path, precision.calibration_inputs(source, high, {}))
+        quantize.convert(source, "int8", path, quantize.calibration_inputs(source, high, {}))
     except MeasurementError as error:
         assert NOT_QUANTISED in str(error) or "nchwc" in spec.key  # noqa: PT017 - nothing is left to compare
         return
@@ -151,8 +151,8 @@ def test_what_cannot_be_is_refused_in_one_line(free, setting, shapes, said):
 
 def test_a_quantised_file_is_not_fp32(free, tmp_path):
     shapes = {"x": (7, 4, 5)}
-    inputs = precision.calibration_inputs(Path(free), {}, shapes)
-    precision.convert(Path(free), "int8", tmp_path / "int8.onnx", inputs)
+    inputs = quantize.calibration_inputs(Path(free), {}, shapes)
+    quantize.convert(Path(free), "int8", tmp_path / "int8.onnx", inputs)
     Openvino().load(str(tmp_path / "int8.onnx"), INT8, {}, shapes)
     with pytest.raises(ValueError, match=r"^openvino computes 1 of [0-9]+ nodes in another format than fp32: FullyConnected$"):
         Openvino().load(str(tmp_path / "int8.onnx"), SETTING, {}, shapes)

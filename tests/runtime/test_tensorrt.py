@@ -13,18 +13,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from hwbench import precision
 from hwbench.core import registry
 from hwbench.network.graph import Network
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.base import NO_CUDA, difference
+from hwbench.runtime.convert import quantize
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.tensorrt import CALLS, Cuda, NoDevice, Tensorrt, TensorrtSession, build
 from hwbench.space import activity, lowering
 from tests.network.op import EXAMPLES
-from tests.test_runtime import dynamic
+from tests.runtime.test_onnxruntime import dynamic
 
 SETTING = asdict(Setting())
 GAPS = {
@@ -54,7 +54,7 @@ def written(network: Network, path: Path) -> str:
 
 def in_format(spec: OpSpec, dtype: str, folder: Path) -> Path:
     path, converted = Path(written(single(spec), folder / "fp32.onnx")), folder / f"{dtype}.onnx"
-    precision.convert(path, dtype, converted, precision.calibration_inputs(path, highs(spec), {}))
+    quantize.convert(path, dtype, converted, quantize.calibration_inputs(path, highs(spec), {}))
     return converted
 
 

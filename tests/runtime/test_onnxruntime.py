@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import precision
 from hwbench.network.spec import Setting
 from hwbench.runtime.base import fixed_shapes
+from hwbench.runtime.convert import quantize
 from hwbench.runtime.onnxruntime import Onnxruntime, require_dtype
 
 SETTING = asdict(Setting())
@@ -44,9 +44,9 @@ def test_shapes_fix_free_inputs(model):
 
 def test_shapes_fix_free_inputs_of_a_converted_model(model):
     shapes = {"x": (7, 4, 5)}
-    inputs = precision.calibration_inputs(model, {}, shapes)
+    inputs = quantize.calibration_inputs(model, {}, shapes)
     assert {name: array.shape for name, array in inputs.items()} == {"x": (7, 4, 5), "y": (7, 1, 1)}
-    precision.convert(model, "int8", model.with_name("int8.onnx"), inputs)
+    quantize.convert(model, "int8", model.with_name("int8.onnx"), inputs)
     session = Onnxruntime().load(str(model.with_name("int8.onnx")), {**SETTING, "dtype": "int8"}, {}, shapes)
     session.run()
     assert session.outputs()[0].shape == (7, 4, 3)

@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 import pytest
 
-from hwbench import precision
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.network import onnx_writer, work
@@ -22,6 +21,7 @@ from hwbench.network.graph import Network
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime import onnxruntime as runtime
+from hwbench.runtime.convert import quantize
 from hwbench.space import lowering, sample, slots
 
 TOLERANCE = 0.05 if "vnni" in Path("/proc/cpuinfo").read_text() else 0.1
@@ -42,7 +42,7 @@ def write(folder: Path, network: Network, setting: Setting = Setting()) -> tuple
 
 def converted(source: Path, dtype: str, high: dict[str, int] = {}) -> Path:  # noqa: B006
     target = source.with_name(f"{dtype}.onnx")
-    precision.convert(source, dtype, target, precision.calibration_inputs(source, high, {}))
+    quantize.convert(source, dtype, target, quantize.calibration_inputs(source, high, {}))
     return target
 
 
@@ -141,7 +141,7 @@ def test_the_same_source_gives_the_same_bytes_in_any_process(dtype, tmp_path):
     block = OpSpec.of("attention_block", tokens=5, dim=8, heads=2, head_dim=4, norm="pre", qkv="fused")
     source, _ = write(tmp_path, ops.single(block))
     code = (
-        "import logging, sys; from pathlib import Path; from hwbench import precision; s, d, t = sys.argv[1:]; "
+        "import logging, sys; from pathlib import Path; from hwbench.runtime.convert import quantize; s, d, t = sys.argv[1:]; "
         "path, handlers = list(sys.path), list(logging.root.handlers); "
         "precision.convert(Path(s), d, Path(t), precision.calibration_inputs(Path(s), {}, {})); "
         "assert (sys.path, logging.root.handlers) == (path, handlers)"
@@ -150,7 +150,7 @@ def test_the_same_source_gives_the_same_bytes_in_any_process(dtype, tmp_path):
     for seed in ("1", "2"):  # the order of sets must not show
         target = tmp_path / f"{seed}.onnx"
         command = [sys.executable, "-c", code, str(source), dtype, str(target)]
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(precision.__file__).parents[1])}
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(quantize.__file__).parents[3])}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         assert (done.stdout, done.stderr) == ("", "")
         digests.append(hashlib.sha256(target.read_bytes()).hexdigest())
@@ -185,24 +185,24 @@ def test_what_the_quantiser_leaves_alone_is_refused_without_noise(tmp_path, capf
 
 def test_what_cannot_be_converted_is_refused_in_one_line(tmp_path):
     source, _ = write(tmp_path, ops.single(LINEAR))
-    inputs = precision.calibration_inputs(source, {}, {})
+    inputs = quantize.calibration_inputs(source, {}, {})
     target = tmp_path / "target.onnx"
     for dtype in ("fp32", "int4"):
         with pytest.raises(UsageError, match=f"^A model cannot be converted to {dtype}; available: int8, fp16.$"):
-            precision.convert(source, dtype, target, inputs)
+            quantize.convert(source, dtype, target, inputs)
     with pytest.raises(MeasurementError, match=r"^onnxruntime's tools cannot convert source.onnx to int8: .*\.$"):
-        precision.convert(source, "int8", target, {"x": inputs["x"][:, :, 1:]})
-    precision.convert(source, "int8", target, inputs)
+        quantize.convert(source, "int8", target, {"x": inputs["x"][:, :, 1:]})
+    quantize.convert(source, "int8", target, inputs)
     with pytest.raises(MeasurementError, match=r"^target.onnx is quantised already; measure it as it is\.$"):
-        precision.convert(target, "int8", target, inputs)
+        quantize.convert(target, "int8", target, inputs)
     target.unlink()
     source.write_bytes(b"not a model")
     for dtype in ("int8", "fp16"):
         with pytest.raises(UsageError, match=r"source.onnx does not parse as ONNX; export it again"):
-            precision.convert(source, dtype, target, inputs)
+            quantize.convert(source, dtype, target, inputs)
     source.unlink()
     with pytest.raises(UsageError, match=r"^There is no ONNX file at .*source.onnx\.$"):
-        precision.convert(source, "int8", target, inputs)
+        quantize.convert(source, "int8", target, inputs)
     assert not list(tmp_path.iterdir())
 
 
@@ -212,13 +212,13 @@ def test_calibration_inputs_are_those_the_runtime_feeds(tmp_path, monkeypatch):
     fed = {}
     monkeypatch.setattr(runtime, "OnnxruntimeSession", lambda session, inputs: fed.update(inputs))
     runtime.Onnxruntime().load(str(source), asdict(Setting()), high, {})
-    inputs = precision.calibration_inputs(source, high, {})
+    inputs = quantize.calibration_inputs(source, high, {})
     assert list(inputs) == list(fed) == ["ids"]
     np.testing.assert_array_equal(inputs["ids"], fed["ids"])
     assert inputs["ids"].dtype == fed["ids"].dtype
     assert inputs["ids"].max() > 1
     with pytest.raises(UsageError, match=r"source.onnx: there is no input 'idx'; did you mean 'ids'\?$"):
-        precision.calibration_inputs(source, high, {"idx": (1, 6)})
+        quantize.calibration_inputs(source, high, {"idx": (1, 6)})
 
 
 def test_item_sizes_follow_the_setting():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from hwbench.tflite_graph import Graph, Shape, Stored, plain_order
+from hwbench.runtime.convert.tflite.graph import Graph, Shape, Stored, plain_order
 
 NHWC = (0, 2, 3, 1)
 UNARY = {"Relu": "RELU", "Sigmoid": "LOGISTIC", "Tanh": "TANH", "Exp": "EXP", "Log": "LOG", "Sqrt": "SQRT", "Neg": "NEG",

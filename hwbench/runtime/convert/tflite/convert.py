@@ -4,7 +4,7 @@ Our own, because the known converters are heavy: litert-torch takes 2.1 GB; onnx
 downloads an image when it runs, needs 18-41 s for a block (here: 0.1 s) and turns torch's GELU into an op that LiteRT
 cannot run. It is the yardstick: what it makes of an attention block has 27 nodes, here 26; of a talking-head block 44
 nodes with 14 transpositions, here 37 with 8; of a NAS-Bench-201 network 123, here 125. This needs only the schema that
-ai-edge-litert (59 MB) ships. `tflite_nodes` holds one small function per ONNX node type, `tflite_graph` the file.
+ai-edge-litert (59 MB) ships. `nodes.py` holds one small function per ONNX node type, `graph.py` the file.
 
 Convolutions store NHWC, and only what must be is transposed, so chains of them stay NHWC. Feature maps that enter or
 leave the model are NHWC too, as onnx2tf has them: such an input or output is called `NAME@nhwc`, and whoever feeds the
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.tflite_graph import Graph, Shape, plain_order
-from hwbench.tflite_nodes import ELEMENTWISE, HANDLERS, NHWC, SPATIAL, Node, axes_of
+from hwbench.runtime.convert.tflite.graph import Graph, Shape, plain_order
+from hwbench.runtime.convert.tflite.nodes import ELEMENTWISE, HANDLERS, NHWC, SPATIAL, Node, axes_of
 
 NHWC_MARK = "@nhwc"
 OLDEST_OPSET = 13

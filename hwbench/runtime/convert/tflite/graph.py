@@ -2,7 +2,7 @@
 
 Transpositions are lazy. A tensor remembers for every stored axis which axis of the ONNX tensor it holds, so that
 transposing it only changes that order, inverse pairs vanish, and a TRANSPOSE is written only where an op needs another
-order. The file is packed by the schema that ai-edge-litert ships. `hwbench.tflite` says which ops a model becomes.
+order. The file is packed by the schema that ai-edge-litert ships. `convert.py` says which ops a model becomes.
 """
 
 from __future__ import annotations

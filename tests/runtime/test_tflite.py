@@ -16,9 +16,10 @@ from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench import tflite, tflite_graph
 from hwbench.runtime import litert
-from hwbench.tflite_nodes import BINARY, HANDLERS, UNARY
+from hwbench.runtime.convert.tflite import convert
+from hwbench.runtime.convert.tflite import graph as tflite_graph
+from hwbench.runtime.convert.tflite.nodes import BINARY, HANDLERS, UNARY
 from tests.network.op import session_of
 
 Weights = Mapping[str, Sequence[int] | np.ndarray]
@@ -39,7 +40,7 @@ def model_of(text: str, inputs: str = MAP, outputs: str = "float y", weights: We
 
 
 def written(model: onnx.ModelProto) -> bytes:
-    return tflite.convert(model, tflite.declared_inputs(model))
+    return convert.convert(model, convert.declared_inputs(model))
 
 
 def subgraph(content: bytes) -> schema.SubGraphT:
@@ -62,13 +63,13 @@ def assert_as_onnxruntime(model: onnx.ModelProto, low: float = -3) -> list[str]:
         shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
         array = rng.uniform(low, 3, shape) if tensor["dtype"] == np.float32 else rng.integers(0, 2, shape)
         arrays[value.name] = array.astype(tensor["dtype"])
-        marked = tensor["name"].endswith(tflite.NHWC_MARK)
+        marked = tensor["name"].endswith(convert.NHWC_MARK)
         interpreter.set_tensor(tensor["index"], arrays[value.name].transpose(0, 2, 3, 1) if marked else arrays[value.name])
     interpreter.invoke()
     wanted = session_of(model.SerializeToString()).run(None, arrays)
     for tensor, theirs in zip(interpreter.get_output_details(), wanted, strict=True):
         ours = interpreter.get_tensor(tensor["index"])
-        ours = ours.transpose(0, 3, 1, 2) if tensor["name"].endswith(tflite.NHWC_MARK) else ours
+        ours = ours.transpose(0, 3, 1, 2) if tensor["name"].endswith(convert.NHWC_MARK) else ours
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * (float(theirs.std()) or 1))
     return codes(content)
 
@@ -277,8 +278,8 @@ def test_constants_are_folded_and_outputs_are_tensors_of_their_own() -> None:
 
 def test_free_sides_take_the_shapes_given() -> None:
     model = model_of("y = Exp(x)", inputs="float[batch,3] x")
-    assert tflite.declared_inputs(model) == {"x": ["batch", 3]}
-    assert list(subgraph(tflite.convert(model, {"x": (4, 3)})).tensors[0].shape) == [4, 3]
+    assert convert.declared_inputs(model) == {"x": ["batch", 3]}
+    assert list(subgraph(convert.convert(model, {"x": (4, 3)})).tensors[0].shape) == [4, 3]
 
 
 def test_constants_are_aligned() -> None:
@@ -291,7 +292,7 @@ def test_constants_are_aligned() -> None:
 
 
 def test_both_sides_mark_nhwc_alike() -> None:
-    assert tflite.NHWC_MARK == litert.NHWC_MARK
+    assert convert.NHWC_MARK == litert.NHWC_MARK
 
 
 REFUSED = {
