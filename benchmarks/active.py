@@ -22,13 +22,14 @@ import numpy as np
 
 from hwbench import active
 from hwbench import device as devices
-from hwbench import lut as luts
 from hwbench.active import Judge, Step
 from hwbench.core import registry, stats
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.estimator import calibration_sets
-from hwbench.lut import Lut
+from hwbench.lut import networks as lut_networks
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
 from hwbench.predictor.base import sum_ops
@@ -71,7 +72,7 @@ def study(workspace: Path, space: str, device: str, runtime: str, networks: int,
     specs = needed_specs([space])
     true_ms = table.latency_ms(specs, setting, "min")
     path = luts.find_lut(place, name, runtime).with_suffix(".networks.parquet")
-    rows = {r["key"]: r for r in luts.read_networks(path)[0] if r["space"] == space and luts.setting_of(r) == setting}
+    rows = {r["key"]: r for r in lut_networks.read_networks(path)[0] if r["space"] == space and luts.setting_of(r) == setting}
     (chosen,), _ = calibration_sets([space], networks, networks, 0)
     known: Any = registry.get("space", space)
 

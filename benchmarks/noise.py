@@ -16,7 +16,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from hwbench.cli._console import progress, table
-from hwbench.latency import level
+from hwbench.lut.latency import level
 
 OPS_MS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 PROCESSES, ROUNDS, TABLES = 3, 3, 200

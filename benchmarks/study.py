@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device, latency
+from hwbench import device
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
 from hwbench.engine.policy import Policy
 from hwbench.estimator import calibration_sets, fit
+from hwbench.lut import latency
 from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
 from hwbench.searcher import search
 from hwbench.space import activity, architectures, export, lowering, sample

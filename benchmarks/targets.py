@@ -33,7 +33,7 @@ from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.engine.policy import Policy
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.profiler import measure_networks, needed_specs, profile_specs
 from hwbench.space import activity, lowering

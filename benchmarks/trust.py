@@ -34,7 +34,7 @@ from hwbench import device, measure, profile
 from hwbench.cli._console import progress
 from hwbench.core.files import write_json
 from hwbench.engine.policy import Policy
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer
 from hwbench.network.graph import NetworkBuilder, Tensor
 from hwbench.network.op import base as ops

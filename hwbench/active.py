@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from hwbench import device as devices
-from hwbench import lut as luts
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.engine.policy import Policy
-from hwbench.lut import Lut
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import ProfileResult, Tick, needed_specs, no_tick, profile_specs

@@ -30,14 +30,14 @@ import numpy as np
 from hwbench import anatomy, estimator
 from hwbench import card as cards
 from hwbench import device as devices
-from hwbench import lut as luts
 from hwbench.anatomy import Anatomy
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
-from hwbench.lut import Lut
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting

@@ -26,10 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import additivity, latency
+from hwbench import additivity
 from hwbench import card as cards
 from hwbench import device as devices
-from hwbench import lut as luts
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, UsageError
@@ -38,7 +37,10 @@ from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
-from hwbench.lut import Lut
+from hwbench.lut import latency
+from hwbench.lut import networks as lut_networks
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network import work
 from hwbench.network.graph import Workload
 from hwbench.network.op import base as ops
@@ -331,7 +333,7 @@ def stored_networks(
         UsageError: some were not; the message says how many and what would measure them.
     """
     path = place.find("luts", device, f"{runtime}.networks.parquet")
-    found = luts.read_networks(path)[0] if path is not None else []
+    found = lut_networks.read_networks(path)[0] if path is not None else []
     rows = {r["key"]: r for r in found if luts.setting_of(r) == setting and r["latency_min_ms"] is not None}
     keys = [key for a in sets for key in a.keys]
     missing = [key for key in keys if key not in rows]
@@ -444,7 +446,7 @@ def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") ->
     """Errors and coverage on every stored network of the fitted spaces that took no part in the fit; None without any."""
     card = fitted.card
     path = place.find("luts", card["device"], f"{card['runtime']}.networks.parquet")
-    found = luts.read_networks(path)[0] if path is not None else []
+    found = lut_networks.read_networks(path)[0] if path is not None else []
     taken = {*card["fit_networks"], *card["holdout_networks"]}
     rows = [
         row

@@ -19,14 +19,14 @@ import numpy as np
 
 from hwbench import __version__, trials_schema, verification_schema
 from hwbench import device as devices
-from hwbench import lut as luts
 from hwbench.core import registry, schema
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.estimator import Fitted, flops_of
 from hwbench.limits import LATENCY
-from hwbench.lut import Lut
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import lowering, slots

@@ -23,13 +23,13 @@ import numpy as np
 
 from hwbench import device as devices
 from hwbench import estimator as estimators
-from hwbench import lut as luts
 from hwbench import space_problem
 from hwbench.core import registry
 from hwbench.core.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
 from hwbench.core.files import write_json
 from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
+from hwbench.lut import table as luts
 from hwbench.network.graph import Workload
 from hwbench.network.op.base import network_parameters, op_of
 from hwbench.network.spec import OpSpec, Setting

@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 
 from hwbench import device as devices
-from hwbench import figures, history
-from hwbench import lut as luts
+from hwbench import figures
 from hwbench.core import markdown
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
-from hwbench.lut import Lut
+from hwbench.lut import diff
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 
 OWN = ("runtime", "runtime_version", "executes_on")
@@ -134,7 +135,7 @@ def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[
     slower: dict[tuple[str, str, str], bool] = {}
     """(op, runtime, other runtime) -> whether the other one is slower beyond noise, as a share of the first one's latency."""
     for (a, mine), (b, other) in permutations(tables.items(), 2):
-        slower.update({(row.key, a, b): row.answer == "slower" for row in history.diff(mine, other, at).rows})
+        slower.update({(row.key, a, b): row.answer == "slower" for row in diff.diff(mine, other, at).rows})
     found = []
     for key in keys:
         cells = {runtime: table.rows[key, at] for runtime, table in tables.items()}

@@ -17,16 +17,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hwbench import comparison, verdict
-from hwbench import latency as hwbench_latency
-from hwbench import lut as luts
+from hwbench import comparison
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.workspace import Workspace
 from hwbench.engine import host
 from hwbench.engine.host import Item, Plan
 from hwbench.engine.policy import Policy
-from hwbench.measurement import Sample
+from hwbench.lut import fold as luts
+from hwbench.lut import latency as hwbench_latency
+from hwbench.lut import verdict
+from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
 from hwbench.profiler import REFERENCE, ModelFiles, Tick, file_sha256, model_files, no_tick, precise, reached, require_local
 from hwbench.reach.base import WorkerLost

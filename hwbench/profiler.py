@@ -23,7 +23,6 @@ import numpy as np
 
 from hwbench import device as devices
 from hwbench import environment as environments
-from hwbench import lut as luts
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
@@ -33,8 +32,11 @@ from hwbench.engine.host import Item, Plan
 from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import COUNTING, Policy
 from hwbench.environment import Environment
-from hwbench.journal import Entry, Journal
-from hwbench.measurement import Sample
+from hwbench.lut import fold
+from hwbench.lut import networks as lut_networks
+from hwbench.lut import table as luts
+from hwbench.lut.journal import Entry, Journal
+from hwbench.lut.sample import Sample
 from hwbench.network import onnx_writer, work
 from hwbench.network.graph import Network
 from hwbench.network.op import base as ops
@@ -138,7 +140,7 @@ def profile_specs(
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
         plan = target.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
         taken = measure_into(journal, items, setting, here, plan, tick, again)
-        table = luts.fold(journal, path, here, policy.precision)
+        table = fold.fold(journal, path, here, policy.precision)
     mine = [table.rows[spec.key, setting.key] for spec in specs]
     return ProfileResult(
         path=path,
@@ -175,8 +177,8 @@ def measure_networks(
     with model_files(target) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
         measure_into(journal, items, setting, here, target.plan(policy, files.references(setting)), tick)
-        luts.fold_networks(journal, path, here, policy.precision, values)
-    rows = {row["key"]: row for row in luts.read_networks(path)[0] if luts.setting_of(row) == setting}
+        lut_networks.fold_networks(journal, path, here, policy.precision, values)
+    rows = {row["key"]: row for row in lut_networks.read_networks(path)[0] if luts.setting_of(row) == setting}
     lost = [key for key in networks if not luts.usable(rows[key])]
     if lost:
         row = rows[lost[0]]

@@ -24,7 +24,7 @@ from hwbench.core.files import atomic_write
 from hwbench.core.workspace import Workspace
 from hwbench.evidence import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, Evidence, Section, accuracy_row, median, ms, percent
 from hwbench.figures import Point
-from hwbench.lut import STATISTICS
+from hwbench.lut.table import STATISTICS
 
 TEMPLATE = "report_template.html.j2"
 ESTIMATES = {

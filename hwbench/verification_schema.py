@@ -8,7 +8,7 @@ Version history
 from __future__ import annotations
 
 from hwbench.core.schema import Column, Table
-from hwbench.lut_schema import LATENCY_COLUMNS, add_verdicts
+from hwbench.lut.schema import LATENCY_COLUMNS, add_verdicts
 
 VERIFICATION = Table(
     "verification",

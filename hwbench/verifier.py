@@ -19,8 +19,7 @@ import numpy as np
 
 from hwbench import device as devices
 from hwbench import estimator as estimators
-from hwbench import latency, verification_schema
-from hwbench import lut as luts
+from hwbench import verification_schema
 from hwbench.card import CARD
 from hwbench.core import schema, stats
 from hwbench.core.errors import HwbenchError, UsageError
@@ -30,7 +29,9 @@ from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
 from hwbench.limits import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
-from hwbench.lut import Lut
+from hwbench.lut import latency
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
 from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local

@@ -11,7 +11,7 @@ import hwbench
 from hwbench import active, device
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel, known
 from hwbench.profiler import needed_specs

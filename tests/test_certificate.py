@@ -21,7 +21,7 @@ from hwbench import device, estimator, searcher
 from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 from hwbench.space.slots import distinct_specs
 
 SPACES = ("autoformer-tiny", "nasbench201")

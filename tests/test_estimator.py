@@ -16,7 +16,8 @@ from hwbench import device, estimator, rebuilder
 from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.environment import Environment
-from hwbench.lut import Lut, read_networks
+from hwbench.lut.networks import read_networks
+from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import base as predictors
 from hwbench.predictor.base import terms_of

@@ -8,7 +8,7 @@ import pytest
 import hwbench
 from hwbench import emulator, limits
 from hwbench.core.errors import MeasurementError, MissingOps, UsageError
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler import ProfileResult, profile_specs
 

@@ -13,9 +13,9 @@ from hwbench import device, lineup
 from hwbench.cli.lut import app
 from hwbench.core.errors import EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.environment import Environment
-from hwbench.journal import Journal
-from hwbench.lut import fold
-from hwbench.measurement import Sample
+from hwbench.lut.fold import fold
+from hwbench.lut.journal import Journal
+from hwbench.lut.sample import Sample
 from hwbench.network.spec import OpSpec, Setting
 
 DEVICE = "raspberry-pi-4"  # any known device but this machine: the table need not be of the installed runtime

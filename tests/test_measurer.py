@@ -17,8 +17,8 @@ import hwbench
 from hwbench import measurer
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.engine.host import Item, Plan
-from hwbench.latency import level
-from hwbench.measurement import Sample
+from hwbench.lut.latency import level
+from hwbench.lut.sample import Sample
 from hwbench.measurer import COMPARE_POLICY, MEASURE_POLICY, measure
 
 SHORT = replace(

@@ -10,7 +10,7 @@ import pytest
 
 from hwbench.core import workspace
 from hwbench.core.errors import UsageError
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import MANY, Curve, OpModel, known, roofline, tree_inputs

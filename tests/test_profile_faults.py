@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwbench.journal import Journal
+from hwbench.lut.journal import Journal
 from hwbench.profiler import needed_specs
 
 SPACE = "autoformer-tiny"
@@ -84,7 +84,7 @@ PROFILE = """
 import dataclasses, json, sys
 import hwbench
 from hwbench.engine.policy import Policy
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 
 policy = Policy(precision=9e9, min_processes=3, max_processes=3, rounds=2, burst_ms=0, burst_readings=1, reading_ms=0,
                 warmup_ms=0, warmup_limit_ms=0, canary_ms=0.1, timeout_s=4)

@@ -22,11 +22,12 @@ import pytest
 
 import hwbench
 from hwbench import device
-from hwbench import lut as luts
 from hwbench.core.errors import MeasurementError
 from hwbench.core.workspace import Workspace
-from hwbench.journal import Journal
-from hwbench.lut import Lut
+from hwbench.lut import fold
+from hwbench.lut import table as luts
+from hwbench.lut.journal import Journal
+from hwbench.lut.table import Lut
 from hwbench.profiler import needed_specs
 
 SPACE = "autoformer-tiny:image=32"
@@ -37,10 +38,10 @@ PROFILE = f"""
 import os, signal, sys
 from pathlib import Path
 import hwbench
-from hwbench import lut
+from hwbench.lut import fold
 from hwbench.engine.policy import Policy
 
-once, replace = lut.fold, Path.replace
+once, replace = fold.fold, Path.replace
 def again_and_again(*arguments):
     print("fold", flush=True)
     while True:
@@ -50,7 +51,7 @@ def killed(self, target):
         os.kill(os.getpid(), signal.SIGKILL)
     return replace(self, target)
 if sys.argv[2] == "fold":
-    lut.fold = again_and_again
+    fold.fold = again_and_again
 if sys.argv[2] == "rename":
     Path.replace = killed
 policy = Policy(precision=0.0, min_processes={PROCESSES}, max_processes={PROCESSES}, rounds={ROUNDS},
@@ -166,7 +167,7 @@ def test_ten_kills_lose_and_double_nothing(workspaces):
 
     table = Lut.read(last.path, local=True)
     assert {key for key, _ in table.rows} == {spec.key for spec in needed_specs([SPACE])}
-    again = luts.fold(Journal(last.journal), last.root / "again.parquet", table.environment, 0.0)
+    again = fold.fold(Journal(last.journal), last.root / "again.parquet", table.environment, 0.0)
     assert again.rows == table.rows
     assert (last.root / "again.parquet").read_bytes() == last.path.read_bytes()
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import hwbench
-from hwbench import lut as luts
 from hwbench import profiler
 from hwbench.core.errors import UsageError
 from hwbench.engine.host import Item
 from hwbench.engine.message import CANARY, EMPTY
 from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
-from hwbench.journal import Entry, Journal
-from hwbench.lut import Lut
-from hwbench.measurement import Sample
+from hwbench.lut import fold as luts
+from hwbench.lut.journal import Entry, Journal
+from hwbench.lut.sample import Sample
+from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.profiler import _editions_to_take, needed_specs
 

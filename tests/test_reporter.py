@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from hwbench import evidence, figures, reporter, trials_schema, verification_schema, verifier
-from hwbench import latency as hwbench_latency
 from hwbench.core import registry, schema, stats
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
-from hwbench.lut import STATISTICS, Lut
+from hwbench.lut import latency as hwbench_latency
+from hwbench.lut.table import STATISTICS, Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.reporter import report
 from hwbench.space import slots as spaces

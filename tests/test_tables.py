@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hwbench.core import schema
 from hwbench.core.errors import DataError
 from hwbench.core.schema import Table
-from hwbench.lut_schema import LUT, NETWORKS
+from hwbench.lut.schema import LUT, NETWORKS
 from hwbench.network.spec import Setting
 from hwbench.trials_schema import TRIALS
 from hwbench.verification_schema import VERIFICATION

@@ -17,7 +17,8 @@ from hwbench.cli.main import build
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.core.files import without_nan
-from hwbench.lut import Lut, read_networks
+from hwbench.lut.networks import read_networks
+from hwbench.lut.table import Lut
 from hwbench.space.activity import sample
 from hwbench.space.architectures import Architectures, of_values
 from hwbench.space.lowering import lower

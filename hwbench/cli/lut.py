@@ -29,9 +29,10 @@ def diff(
 
     Exits with 0 whether or not anything changed.
     """
-    from hwbench import history
+    from hwbench.lut import diff as lut_diff
+    from hwbench.lut import editions
 
-    found = history.diff(history.read(a), history.read(b), setting)
+    found = lut_diff.diff(editions.read(a), editions.read(b), setting)
     if json:
         console.emit_json(found.document())
         return
@@ -108,9 +109,9 @@ def history(
 ) -> None:
     """List every edition the journal beside a table holds."""
     from hwbench import device
-    from hwbench import history as histories
-    from hwbench import lut as luts
     from hwbench.core.workspace import Workspace
+    from hwbench.lut import editions as histories
+    from hwbench.lut import table as luts
 
     path = file or luts.find_lut(Workspace.at(workspace), device.local_name(), runtime)
     found = histories.editions(path)
@@ -136,12 +137,12 @@ def history(
 @app.command()
 def show(table: Table, json: options.Json = False) -> None:
     """Show the rows of a table or of one of its older editions."""
-    from hwbench import history
+    from hwbench.lut import editions
 
-    found = history.read(table)
+    found = editions.read(table)
     if json:
         environment = dict(found.environment.values)
-        console.emit_json({"table": table, "environment": environment, "rows": history.listing(found)})
+        console.emit_json({"table": table, "environment": environment, "rows": editions.listing(found)})
         return
     columns = {
         "key": "key",
@@ -152,7 +153,7 @@ def show(table: Table, json: options.Json = False) -> None:
         "verdict": "verdict",
         "reason": "reason",
     }
-    console.table(table, history.as_rows(found), columns)
+    console.table(table, editions.as_rows(found), columns)
 
 
 @app.command()

@@ -40,11 +40,11 @@ def import_table(
     """Store a published table as a lookup table: every row of it or none, with where it comes from."""
     from dataclasses import asdict
 
-    from hwbench import importer
+    from hwbench.lut.importers import import_table as importers_import_table
 
     setting = options.setting(dtype, batch, threads)
     chosen = options.pairs("--where", where)
-    done = importer.import_table(file, style, device, source, runtime, setting, chosen, out, workspace)
+    done = importers_import_table.import_table(file, style, device, source, runtime, setting, chosen, out, workspace)
     if json:
         console.emit_json({**asdict(done), "path": str(done.path), "setting": setting.key})
         return

@@ -21,10 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from hwbench import latency
 from hwbench.engine.message import PROTOCOL, decode, encode
 from hwbench.engine.policy import AGREEING, SLOW, Policy
-from hwbench.measurement import Sample
+from hwbench.lut import latency
+from hwbench.lut.sample import Sample
 from hwbench.reach.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Reach, WorkerLost
 from hwbench.reach.local import Local
 

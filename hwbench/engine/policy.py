@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hwbench.verdict import PRECISION
+from hwbench.lut.verdict import PRECISION
 
 AGREEING = 3
 """Processes that must agree on their level: "precision 1 %" means the three lowest lie within 1 %."""

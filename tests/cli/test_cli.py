@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import hwbench
 from hwbench.device import local_name
 from hwbench.environment import Environment
-from hwbench.lut import Lut
+from hwbench.lut.table import Lut
 
 HEAVY = ("onnxruntime", "pandas", "sklearn", "numpy", "pyarrow", "scipy", "onnx", "matplotlib", "torch", "lightgbm")
 

@@ -15,9 +15,9 @@ import hwbench
 from hwbench import device
 from hwbench.cli.lut import app
 from hwbench.environment import Environment
-from hwbench.journal import Journal
-from hwbench.lut import fold
-from hwbench.measurement import Sample
+from hwbench.lut.fold import fold
+from hwbench.lut.journal import Journal
+from hwbench.lut.sample import Sample
 from hwbench.network.spec import OpSpec, Setting
 
 GELU, RELU, ADD, *_ = OPS = [OpSpec.of(op, tokens=3, dim=dim).key for dim in (4, 5) for op in ("gelu", "relu", "add")]

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import lut_schema
 from hwbench.cli.table import app
 from hwbench.core import schema
 from hwbench.core.errors import DataError, UsageError
+from hwbench.lut import schema as lut_schema
 
 TABLE = """\
 Conv-input:224x224x3-output:112x112x24: {count: 10, mean: 0.99, std: 0.02}

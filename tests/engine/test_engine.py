@@ -19,7 +19,7 @@ from hwbench.engine import host
 from hwbench.engine.host import Item, Plan, Progress, WorkerProcess, measure
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
 from hwbench.engine.policy import COUNTING, Policy
-from hwbench.measurement import Sample
+from hwbench.lut.sample import Sample
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting

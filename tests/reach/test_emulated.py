@@ -8,8 +8,8 @@ import pytest
 
 from hwbench import emulator
 from hwbench.core.errors import MeasurementError, MissingOps
-from hwbench.journal import Journal
-from hwbench.lut import Lut
+from hwbench.lut.journal import Journal
+from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler import ProfileResult, profile_specs
 

@@ -21,7 +21,7 @@ from hwbench.core.errors import DataError, MeasurementError
 from hwbench.engine import host
 from hwbench.engine.host import WorkerProcess
 from hwbench.engine.policy import Policy
-from hwbench.journal import Journal
+from hwbench.lut.journal import Journal
 from hwbench.network.spec import OpSpec
 from hwbench.profiler import ProfileResult, profile_specs
 from hwbench.reach.base import CRASHED, DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwbench.core.errors import UsageError
-from hwbench.latency import level, median_interval, minimum_spread, summarise
+from hwbench.lut.latency import level, median_interval, minimum_spread, summarise
 
 # Three processes at the levels 2.0, 2.02 and 2.1 ms; each also met a fast or a slow moment.
 BURSTS = {

@@ -5,7 +5,8 @@ NPY     a dict of KEY -> latency saved by numpy, as FasterSeg has it
 Parquet columns key and mean_ms or latency_ms; std_ms and count where there are any
 
 Latencies in ms. An NPY dict is a pickle: it is read by an interpreter of the few opcodes such a dict needs, which builds plain
-values and calls nothing (`_Pickled`); anything else in it is an error. What a key means is `hwbench.importer`'s to say.
+values and calls nothing (`_Pickled`); anything else in it is an error. What a key means is
+`hwbench.lut.importers.import_table`'s to say.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from hwbench.core.errors import DataError, MeasurementError
 from hwbench.core.files import read_json, write_json, writing
 from hwbench.environment import Environment
-from hwbench.measurement import Sample
+from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
 
 VERSION = 3

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench import published
 from hwbench.core.errors import DataError, HwbenchError, UsageError
-from hwbench.published import Published, read
+from hwbench.lut.importers import published
+from hwbench.lut.importers.published import Published, read
 
 BLOCK = "Conv-input:8x8x3-output:4x4x16:\n  count: 5\n  mean: 0.25\n  std: 0.01\nLogits-input:1x1x16-output:10:\n  mean: 1e-2\n"
 FLOW = (

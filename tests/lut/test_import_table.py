@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hwbench import importer, lut_schema
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
-from hwbench.lut import Lut
+from hwbench.lut import schema as lut_schema
+from hwbench.lut.importers import import_table
+from hwbench.lut.table import Lut
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 
-TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[2] / "shared" / "tables"))
+TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[3] / "shared" / "tables"))
 POOL, LOGITS = "AvgPool2D-input:7x7x1152-output:1x1x1152", "Logits-input:1x1x1536-output:1000"
 CONV = "Conv-input:224x224x3-output:112x112x24"
 KEYS = {
@@ -80,20 +81,20 @@ def table(tmp_path) -> Path:
     return path
 
 
-def load(file: Path, workspace: Path, **changed: object) -> importer.Imported:
+def load(file: Path, workspace: Path, **changed: object) -> import_table.Imported:
     asked = {"style": "once-for-all", "device": "note-10", "source": "authors, licence", "workspace": workspace, **changed}
-    return importer.import_table(file, **asked)
+    return import_table.import_table(file, **asked)
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_published_key_has_one_spec(key):
     style, expected = KEYS[key]
-    spec = importer.spec_of(key, style)
+    spec = import_table.spec_of(key, style)
     assert spec.key == expected
     assert OpSpec.parse(spec.key) == spec
     other = {"once-for-all": "fasterseg", "fasterseg": "once-for-all"}[style]
-    assert importer.spec_of(key, other) is None
-    if spec.op == importer.PUBLISHED:
+    assert import_table.spec_of(key, other) is None
+    if spec.op == import_table.PUBLISHED:
         with pytest.raises(UnknownName, match="Unknown op 'published'"):
             ops.single(spec)
     else:
@@ -101,7 +102,7 @@ def test_a_published_key_has_one_spec(key):
 
 
 def test_a_mapped_op_is_the_published_layer():
-    pool, logits = (importer.spec_of(key, "once-for-all") for key in (POOL, LOGITS))
+    pool, logits = (import_table.spec_of(key, "once-for-all") for key in (POOL, LOGITS))
     shapes = [[t.shape for t in side] for spec in (pool, logits) for side in ops.op_of(spec).signature(spec)]
     assert shapes == [[(1152, 7, 7)], [(1152, 1, 1)], [(1536,)], [(1000,)]]
     assert ops.op_of(logits).work(logits).macs == 1536 * 1000
@@ -155,12 +156,12 @@ def test_rows_keep_their_provenance(tmp_path, table):
 
 def test_an_imported_table_answers_by_published_key(tmp_path, table):
     stored = Lut.read(load(table, tmp_path).path)
-    assert importer.latencies_ms(stored, [CONV, POOL, CONV], "once-for-all").tolist() == [0.5] * 3
+    assert import_table.latencies_ms(stored, [CONV, POOL, CONV], "once-for-all").tolist() == [0.5] * 3
     absent = [LOGITS.replace("1536", "1280"), "Conv_9"]
     with pytest.raises(MissingOps, match="2 published keys are not in") as error:
-        importer.latencies_ms(stored, [CONV, *absent], "once-for-all")
+        import_table.latencies_ms(stored, [CONV, *absent], "once-for-all")
     assert error.value.keys == tuple(sorted(absent))
-    spec = importer.spec_of(POOL, "once-for-all")
+    spec = import_table.spec_of(POOL, "once-for-all")
     with pytest.raises(MissingOps):
         stored.latency_ms([spec], Setting(), "min")  # a mean is no minimum
 
@@ -219,13 +220,13 @@ def test_every_public_row_is_imported_and_sums_are_measured_latencies(tmp_path):
     done = load(published, tmp_path)
     assert (done.rows, sum(done.mapped.values()), sum(done.kept.values())) == (len(chosen), 2, len(chosen) - 2)
     stored = Lut.read(done.path)
-    means = importer.latencies_ms(stored, [row["key"] for row in chosen], "once-for-all")
+    means = import_table.latencies_ms(stored, [row["key"] for row in chosen], "once-for-all")
     assert means.tolist() == [row["mean_ms"] for row in chosen]
     networks = pq.read_table(public("ofa_proxyless_lut", "ofa_specialized_nets.parquet")).to_pylist()
     for name, tolerance in (("note10_lat-30ms_top1-78.4_finetune-75", 0.02), ("note10_lat-41ms_top1-79.3_finetune-75", 0.05)):
         (network,) = (row for row in networks if row["name"] == name)
         keys = keys_of(json.loads(network["blocks_in_out_k_s_e"]), 224)  # the second is of 220 pixels: no table, so 3 % off
-        total = importer.latencies_ms(stored, keys, "once-for-all").sum()
+        total = import_table.latencies_ms(stored, keys, "once-for-all").sum()
         assert total == pytest.approx(network["latency_ms"], rel=tolerance)
 
 
@@ -251,7 +252,7 @@ def test_a_public_table_is_chosen_of_several(tmp_path, name):
     done = load(path, tmp_path, where={"table": name})
     rows = [row for row in pq.read_table(path).to_pylist() if row["table"] == name]
     assert done.rows == len(rows)
-    total = importer.latencies_ms(Lut.read(done.path), [row["key"] for row in rows], "once-for-all").sum()
+    total = import_table.latencies_ms(Lut.read(done.path), [row["key"] for row in rows], "once-for-all").sum()
     assert total == pytest.approx(sum(row["mean_ms"] for row in rows))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from hwbench.core.errors import DataError, MeasurementError
 from hwbench.environment import Environment
-from hwbench.journal import Journal
-from hwbench.measurement import Sample
+from hwbench.lut.journal import Journal
+from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
 
 HERE = Environment({"machine": "x86_64", "cpu_model": "A", "isa": ["avx2"], "runtime": "onnxruntime", "kernel": "6.1"})
@@ -134,7 +134,7 @@ OPEN = """
 import sys
 from pathlib import Path
 from hwbench.core.errors import HwbenchError
-from hwbench.journal import Journal
+from hwbench.lut.journal import Journal
 try:
     with Journal(Path(sys.argv[1])).writer():
         print("wrote")
@@ -184,7 +184,7 @@ ADD_AT_ONCE = """
 import subprocess, sys
 from pathlib import Path
 from hwbench.environment import Environment
-from hwbench.journal import Journal
+from hwbench.lut.journal import Journal
 folder, *who = sys.argv[1:]
 if not who:
     running = [subprocess.Popen([*sys.orig_argv, name]) for name in "ab"]
@@ -211,10 +211,10 @@ def test_samples_of_an_environment_nobody_stored_are_refused(tmp_path):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from hwbench.measurement import Sample
+from hwbench.lut.sample import Sample
 from hwbench.environment import Environment
 from hwbench.core.errors import HwbenchError
-from hwbench.journal import Journal
+from hwbench.lut.journal import Journal
 from hwbench.network.spec import Setting
 
 path, after, room = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

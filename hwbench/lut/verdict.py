@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hwbench.latency import minimum_spread
+from hwbench.lut.latency import minimum_spread
 
 SHIFT = 0.03
 """A difference in speed that is more than noise of the canary (its own steps are 3-4 % apart)."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench.verdict import BUSY_CORES, SHIFT, Process, Verdict, group_shifts, judge, steady_canary_ns
+from hwbench.lut.verdict import BUSY_CORES, SHIFT, Process, Verdict, group_shifts, judge, steady_canary_ns
 
 CALM = [Process("a", 100.0, 50.0, 0.0, 0), Process("b", 100.5, 50.0, 0.1, 0), Process("c", 101.0, 50.0, 0.0, 0)]
 STEADY = 50.0

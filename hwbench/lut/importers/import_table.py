@@ -10,7 +10,7 @@ stands for it: to write it as a model is an error. A row's `reason` has the publ
 Styles (the layers are those of the public code, named at FORMS)
     once-for-all  YAML `KEY: {mean, std, count}`: once-for-all (Cai et al., ICLR 2020), ProxylessNAS (Cai et al., ICLR 2019)
     fasterseg     NPY, a dict of KEY -> ms saved by numpy (Chen et al., ICLR 2020)
-and either as Parquet; hwbench/published.py reads all of them.
+and either as Parquet; hwbench/lut/importers/published.py reads all of them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 
 from hwbench import device as devices
-from hwbench import lut as luts
-from hwbench import lut_schema
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, MissingOps, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
-from hwbench.lut import Lut
+from hwbench.lut import schema as lut_schema
+from hwbench.lut import table as luts
+from hwbench.lut.importers.published import Published, read
+from hwbench.lut.table import Lut
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.published import Published, read
 
 PUBLISHED = "published"
 """Op of every row that is no op of ours; no such op is registered."""
