@@ -25,19 +25,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from hwbench import anatomy, appraiser, device
-from hwbench.catalogue import catalogue
+from hwbench import appraiser, device
 from hwbench.cli._console import progress
 from hwbench.core import conformal
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
-from hwbench.engine.policy import Policy
 from hwbench.estimator import calibration_sets, fit, flops_of, stored_networks
-from hwbench.measurer import MEASURE_POLICY, measure
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.base import sum_ops
-from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs, profile_specs
+from hwbench.profiler import kernel_detection
+from hwbench.profiler.kernel_grid import catalogue
+from hwbench.profiler.measure import MEASURE_POLICY, measure
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import needed_specs, profile_specs
 from hwbench.space import lowering as spaces
 from hwbench.space import sample
 from hwbench.space.architectures import Architectures
@@ -162,7 +164,7 @@ def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[s
         row: dict[str, Any] = {"model": name}
         started = time.monotonic()
         try:
-            found = asked.appraise(anatomy.dissect(path))
+            found = asked.appraise(kernel_detection.dissect(path))
         except HwbenchError as error:
             rows.append({**row, "refused": str(error)})
             continue
@@ -192,7 +194,7 @@ def stage_layers(
     wanted: dict[str, OpSpec] = {}
     counts: dict[str, dict[str, int]] = {}
     for name in names:
-        for _, spec in anatomy.dissect(folder / f"{name}.onnx").layers:
+        for _, spec in kernel_detection.dissect(folder / f"{name}.onnx").layers:
             wanted[spec.key] = spec
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:

@@ -33,7 +33,7 @@ from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
 from hwbench.predictor.base import sum_ops
-from hwbench.profiler import needed_specs
+from hwbench.profiler.profile import needed_specs
 from hwbench.space import lowering as spaces
 
 SEEDS = range(5)

@@ -4,7 +4,7 @@
 
 Records a small fixed matrix product for a while, then replays imagined ops of several lengths against the recorded
 speed: tables of three processes, taken at random times, each process represented by its smallest run, its median or its
-level (`stats.level`), and the smallest of the three taken. The figures behind engine/policy.py.
+level (`stats.level`), and the smallest of the three taken. The figures behind profiler/policy.py.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, fingerprint, write_json
 from hwbench.core.genes import Genes
+from hwbench.core.progress import Tick
 from hwbench.problem import Problem
-from hwbench.profiler import Tick, measure_networks
+from hwbench.profiler.networks import measure_networks
 from hwbench.relaxation import descend, expected_cost, most_likely, sample_choices
 from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME, Architectures

@@ -33,12 +33,13 @@ from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.engine.policy import Policy
 from hwbench.estimator import Fitted
-from hwbench.measurer import MEASURE_POLICY, measure
 from hwbench.network.graph import Network, Workload
 from hwbench.predictor.base import sum_ops
-from hwbench.profiler import NETWORK_POLICY, profile
+from hwbench.profiler.measure import MEASURE_POLICY, measure
+from hwbench.profiler.networks import NETWORK_POLICY
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import profile
 from hwbench.space import activity, lowering, slots
 from hwbench.space.architectures import Architectures
 from hwbench.space.base import Space

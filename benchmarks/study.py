@@ -26,10 +26,11 @@ from hwbench import device
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
-from hwbench.engine.policy import Policy
 from hwbench.estimator import calibration_sets, fit
 from hwbench.lut import latency
-from hwbench.profiler import NETWORK_POLICY, measure, measure_networks, profile
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import measure, profile
 from hwbench.searcher import search
 from hwbench.space import activity, architectures, export, lowering, sample
 from hwbench.space.architectures import Architectures

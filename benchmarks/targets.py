@@ -32,10 +32,11 @@ from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.engine.policy import Policy
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
-from hwbench.profiler import measure_networks, needed_specs, profile_specs
+from hwbench.profiler.networks import measure_networks
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import needed_specs, profile_specs
 from hwbench.space import activity, lowering
 from hwbench.space.sample import sample
 

@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.trust import harness_overhead
 from hwbench.network.spec import OpSpec
-from hwbench.profiler import CANARY_OP, needed_specs
+from hwbench.profiler.model_files import CANARY_OP
+from hwbench.profiler.profile import needed_specs
 
 
 @pytest.mark.parametrize("spec", [CANARY_OP, needed_specs(["autoformer-tiny"])[0]], ids=lambda spec: spec.op)

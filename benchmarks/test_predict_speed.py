@@ -14,14 +14,14 @@ import time
 import numpy as np
 import pytest
 
-from hwbench import anatomy
 from hwbench.appraiser import REACH, Prices, terms_of
-from hwbench.catalogue import catalogue
 from hwbench.core import registry
 from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel
+from hwbench.profiler import kernel_detection
+from hwbench.profiler.kernel_grid import catalogue
 from hwbench.space import activity, lowering, slots
 from hwbench.space.compiled import CompiledSum
 
@@ -83,11 +83,11 @@ def test_a_twelve_layer_model(benchmark, tmp_path):
     model.fit(kernels, synthetic_ms(kernels), SETTING)
     fitted = time.perf_counter() - started
     prices = Prices(model, {})
-    benchmark.pedantic(lambda: terms_of(anatomy.dissect(path), prices), rounds=5, warmup_rounds=1)
+    benchmark.pedantic(lambda: terms_of(kernel_detection.dissect(path), prices), rounds=5, warmup_rounds=1)
     started = time.perf_counter()
     peer = forests(kernels, synthetic_ms(kernels))
     peer_fitted = time.perf_counter() - started
-    known = [spec for _, spec in anatomy.dissect(path).layers if ops.describe(spec)[0] in peer]
+    known = [spec for _, spec in kernel_detection.dissect(path).layers if ops.describe(spec)[0] in peer]
     run = ask_forests(peer, known)
     started = time.perf_counter()
     run()

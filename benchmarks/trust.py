@@ -33,13 +33,14 @@ import numpy as np
 from hwbench import device, measure, profile
 from hwbench.cli._console import progress
 from hwbench.core.files import write_json
-from hwbench.engine.policy import Policy
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer
 from hwbench.network.graph import NetworkBuilder, Tensor
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.profiler import NETWORK_POLICY, measure_networks, needed_specs
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import needed_specs
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.space import export, sample
 

@@ -13,8 +13,8 @@ __version__ = "0.1.0"
 _VERBS = {
     "sample": "space.sample",
     "export": "space.export",
-    "profile": "profiler",
-    "measure": "measurer",
+    "profile": "profiler.profile",
+    "measure": "profiler.measure",
     "fit": "estimator",
     "predict": "oracle",
     "transfer": "newdevice",

@@ -25,13 +25,14 @@ import numpy as np
 from hwbench import device as devices
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.engine.policy import Policy
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel, known
-from hwbench.profiler import ProfileResult, Tick, needed_specs, no_tick, profile_specs
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import ProfileResult, needed_specs, profile_specs
 from hwbench.space import activity, slots
 from hwbench.space.base import Space
 

@@ -23,7 +23,7 @@ MODULES = ("numpy",)
 """What every device needs beside Python; a runtime says itself what it lacks."""
 PATIENCE_S = 2.0
 """What an agent before may take to end by itself."""
-_HOST_ONLY = ("engine/host.py", "engine/policy.py")
+_HOST_ONLY = ("profiler/host.py", "profiler/policy.py")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _MAIN = b'''"""The measuring worker."""
 

@@ -2,7 +2,7 @@
 
 predictors/<device>/onnx-<runtime>-<setting>/card.json, arrays.npz
 
-hwbench profile --kernels 1440                   measures the kernels models are made of (hwbench.catalogue)
+hwbench profile --kernels 1440                   measures the kernels models are made of (hwbench.profiler.kernel_grid)
 hwbench fit --kernels --space bert --space nasvit    a model of their latencies, calibrated on whole networks
 hwbench predict MODEL.onnx                       total, interval, coverage, layer by layer
 
@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import anatomy, estimator
 from hwbench import card as cards
 from hwbench import device as devices
-from hwbench.anatomy import Anatomy
+from hwbench import estimator
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.environment import Environment
 from hwbench.lut import table as luts
@@ -42,7 +42,9 @@ from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
-from hwbench.profiler import Tick, measure_networks, no_tick
+from hwbench.profiler import kernel_detection
+from hwbench.profiler.kernel_detection import Anatomy
+from hwbench.profiler.networks import measure_networks
 from hwbench.space import lowering as spaces
 from hwbench.space.architectures import Architectures
 
@@ -289,7 +291,7 @@ def _anatomies(sets: Sequence[Architectures], runtime: str, setting: Setting) ->
             for key, network in zip(architectures.keys, every, strict=True):
                 with path.open("wb") as stream:
                     onnx_writer.write_model(network, setting, stream, light=True)
-                found[key] = anatomy.dissect(path, runtime, setting)
+                found[key] = kernel_detection.dissect(path, runtime, setting)
     return found
 
 
@@ -437,4 +439,6 @@ def appraise(
     """The latency of an ONNX file on a device."""
     estimator.check_statistic(statistic)
     registry.get("runtime", runtime)
-    return load(device, runtime, setting, workspace).appraise(anatomy.dissect(model, runtime, setting, shapes), statistic)
+    return load(device, runtime, setting, workspace).appraise(
+        kernel_detection.dissect(model, runtime, setting, shapes), statistic
+    )

@@ -33,9 +33,9 @@ from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import atomic_write, fingerprint, without_nan, write_json
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
-from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.lut import latency
 from hwbench.lut import networks as lut_networks
@@ -48,7 +48,8 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
 from hwbench.prediction import Prediction
 from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
-from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
+from hwbench.profiler.policy import Policy
 from hwbench.space import lowering, slots
 from hwbench.space.architectures import Architectures, of_values
 from hwbench.space.architectures import read as read_architectures

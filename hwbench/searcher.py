@@ -31,11 +31,11 @@ from hwbench.core import pareto, registry, schema
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, without_nan, write_json, writing
 from hwbench.core.genes import Genes
+from hwbench.core.progress import Tick, no_tick
 from hwbench.limits import LATENCY, UPPER, Limit
 from hwbench.network.spec import Setting
 from hwbench.objective.base import ACCURACY, VIOLATION, Objective, check_budget, excess
 from hwbench.problem import Problem
-from hwbench.profiler import Tick, no_tick
 from hwbench.scorer import Scorer
 from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME, Architectures

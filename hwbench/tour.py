@@ -18,9 +18,11 @@ import numpy as np
 from hwbench import device as devices
 from hwbench.core import registry
 from hwbench.core.files import fingerprint
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.estimator import fit
-from hwbench.profiler import NETWORK_POLICY, Tick, no_tick, profile
+from hwbench.profiler.networks import NETWORK_POLICY
+from hwbench.profiler.profile import profile
 from hwbench.reporter import report
 from hwbench.searcher import search
 from hwbench.space import activity as spaces

@@ -24,8 +24,8 @@ from hwbench.card import CARD
 from hwbench.core import schema, stats
 from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import read_json, write_json
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
 from hwbench.limits import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
@@ -34,7 +34,9 @@ from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
-from hwbench.profiler import NETWORK_POLICY, Tick, measure_networks, no_tick, require_local
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.target import require_local
 from hwbench.searcher import PLAIN, UPPER_BOUND
 from hwbench.space import lowering as spaces
 from hwbench.space.architectures import RESULT_NAME, Architectures, of_values

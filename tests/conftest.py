@@ -19,7 +19,7 @@ import pytest
 import hwbench
 
 if TYPE_CHECKING:
-    from hwbench.engine.policy import Policy
+    from hwbench.profiler.policy import Policy
     from tests.space.mixer import Mixer
 
 hypothesis.settings.register_profile("hwbench", deadline=None, derandomize=True)  # neither time nor luck decides a test
@@ -31,7 +31,7 @@ PACKAGE = Path(hwbench.__file__).parent
 @pytest.fixture(scope="session")
 def fast_policy() -> Policy:
     """Real but short measurements: no test may depend on how good they are."""
-    from hwbench.engine.policy import Policy
+    from hwbench.profiler.policy import Policy
 
     return Policy(
         rounds=1, burst_ms=0.5, burst_readings=1, reading_ms=0.1, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1,

@@ -14,7 +14,7 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel, known
-from hwbench.profiler import needed_specs
+from hwbench.profiler.profile import needed_specs
 from hwbench.space.activity import sample
 from hwbench.space.lowering import lower
 

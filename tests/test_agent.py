@@ -22,7 +22,7 @@ from hwbench.engine.message import PROTOCOL, decode, encode
 from hwbench.network import onnx_writer
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
-from tests.reach.sshd import bare_python, script
+from tests.device.sshd import bare_python, script
 
 HEAVY = ("pandas", "pyarrow", "onnx", "torch", "psutil", "scipy")
 HELLO = encode({"ask": "hello", "runtime": "onnxruntime"})
@@ -76,7 +76,7 @@ def test_equal_sources_give_equal_bytes(built, package_copy, python):
 def test_it_holds_the_worker_and_every_runtime_and_not_the_host(members):
     assert list(members) == sorted(members)
     assert {"__main__.py", "hwbench/engine/worker.py", "hwbench/runtime/onnxruntime.py"} <= set(members)
-    assert not {"hwbench/engine/host.py", "hwbench/engine/policy.py"} & set(members)
+    assert not {"hwbench/profiler/host.py", "hwbench/profiler/policy.py"} & set(members)
     assert {name.split("/")[1] for name in members if "/" in name} == {
         "__init__.py",
         "agent.py",

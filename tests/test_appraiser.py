@@ -14,18 +14,19 @@ import pytest
 from onnx import TensorProto, helper
 
 import hwbench
-from hwbench import anatomy, appraiser
+from hwbench import appraiser
 from hwbench import card as cards
 from hwbench import device as devices
 from hwbench.appraiser import TERMS, Appraiser, Prices, Terms
-from hwbench.catalogue import LEAST, catalogue
 from hwbench.core import conformal
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
-from hwbench.profiler import current_environment
+from hwbench.profiler import kernel_detection
+from hwbench.profiler.kernel_grid import LEAST, catalogue
+from hwbench.profiler.target import current_environment
 
 WEIGHTS = (1.1, 0.02, 1e-4)
 
@@ -99,7 +100,7 @@ def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Pat
 
 
 def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
-    found = anatomy.dissect(two_layers(tmp_path / "m.onnx"))
+    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
     answer = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
     specs = [spec for _, spec in found.layers]
     ms, _ = model.predict(specs)
@@ -112,7 +113,7 @@ def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
 
 
 def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
-    found = anatomy.dissect(two_layers(tmp_path / "m.onnx"))
+    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
     first = found.layers[0][1]
     plain = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
     known = Appraiser(tmp_path, card_of(model), Prices(model, {first.key: 5.0})).appraise(found)
@@ -126,7 +127,7 @@ def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
 def test_a_kernel_nobody_covers_is_named_with_the_command(tmp_path, model):
     path = two_layers(tmp_path / "m.onnx", "Selu")
     with pytest.raises(MissingOps, match=r"Selu.*Run: hwbench profile --model") as caught:
-        Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(anatomy.dissect(path))
+        Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(kernel_detection.dissect(path))
     assert all(key.startswith("kernel(") for key in caught.value.keys)
 
 
@@ -149,7 +150,7 @@ def test_prices_follow_the_kernels_between_sizes(model):
 
 
 def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
-    found = anatomy.dissect(two_layers(tmp_path / "m.onnx"))
+    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
     slow = Appraiser(tmp_path, card_of(model), Prices(model, {}, stream_ms_per_mb=100.0)).appraise(found)
     megabytes = 64 * 128 * 4 / 1e6
     assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled

@@ -10,7 +10,7 @@ from hwbench import emulator, limits
 from hwbench.core.errors import MeasurementError, MissingOps, UsageError
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.profiler import ProfileResult, profile_specs
+from hwbench.profiler.profile import ProfileResult, profile_specs
 
 DEVICE = "emulated-x86-64"
 SPECS = [OpSpec.of("linear", tokens=9, **{"in": 24}, out=48), OpSpec.of("relu", tokens=9, dim=48)]

@@ -201,7 +201,7 @@ def test_a_search_without_limits_has_its_budget_alone(verified):
 def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):
     journal = verified.root / "luts" / device.local_name() / "onnxruntime.networks.samples.jsonl"
     before = journal.read_bytes()
-    monkeypatch.setattr("hwbench.engine.host.WorkerProcess", lambda *_: pytest.fail("a worker was started"))
+    monkeypatch.setattr("hwbench.profiler.host.WorkerProcess", lambda *_: pytest.fail("a worker was started"))
     again = hwbench.verify(verified.folder, random=2, seed=1, workspace=verified.root, policy=fast_policy)
     assert without_nan({**again, "verified_at": None}) == without_nan({**verified.summary, "verified_at": None})
     assert journal.read_bytes() == before

@@ -35,7 +35,7 @@ def run(
     import dataclasses
 
     import hwbench
-    from hwbench.measurer import COMPARE_POLICY, MEASURE_POLICY
+    from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY
 
     policy = MEASURE_POLICY if len(models) == 1 else COMPARE_POLICY
     most = policy.max_processes if max_processes is None else max_processes

@@ -13,7 +13,7 @@ from hwbench.cli import _options as options
 if TYPE_CHECKING:
     from hwbench.active import ActiveResult
     from hwbench.network.spec import OpSpec, Setting
-    from hwbench.profiler import ProfileResult
+    from hwbench.profiler.profile import ProfileResult
 
 SHOWN = 8
 """Doubtful rows listed before the rest is only counted."""
@@ -57,7 +57,7 @@ def run(
 
     import hwbench
     from hwbench.core.errors import UsageError
-    from hwbench.engine.policy import Policy
+    from hwbench.profiler.policy import Policy
 
     policy = Policy(
         precision=precision,
@@ -84,7 +84,7 @@ def run(
         if space:
             done = hwbench.profile(space, device, runtime, setting, workspace, level, policy, tick, again)
         else:
-            from hwbench.profiler import profile_specs
+            from hwbench.profiler.profile import profile_specs
 
             specs = _kernels(kernels, model or [], runtime, setting, options.shapes(shape))
             done = profile_specs(specs, device, runtime, setting, workspace, policy, tick, again)
@@ -104,16 +104,16 @@ def _what(space: list[str] | None, kernels: int | None, model: list[Path] | None
 
 def _kernels(n: int | None, models: list[Path], runtime: str, setting: Setting, shapes: dict[str, list[int]]) -> list[OpSpec]:
     """What is to be measured: a part of the catalogue, or all kernels of some models."""
-    from hwbench import anatomy, catalogue
     from hwbench.core.errors import DataError, UsageError
+    from hwbench.profiler import kernel_detection, kernel_grid
 
     if n is not None:
-        if n < catalogue.LEAST:
-            raise UsageError(f"--kernels {n} is too few; every kind of kernel needs some: at least {catalogue.LEAST}.")
-        return catalogue.catalogue(n)
+        if n < kernel_grid.LEAST:
+            raise UsageError(f"--kernels {n} is too few; every kind of kernel needs some: at least {kernel_grid.LEAST}.")
+        return kernel_grid.catalogue(n)
     found: dict[str, OpSpec] = {}
     for path in models:
-        parts = anatomy.dissect(path, runtime, setting, shapes)
+        parts = kernel_detection.dissect(path, runtime, setting, shapes)
         if parts.unknown:
             node, why = next(iter(parts.unknown.items()))
             raise DataError(f"{path}: {len(parts.unknown)} nodes are no plain kernels; first '{node}': {why}.")

@@ -1,6 +1,6 @@
 """One kernel as a runtime executes it: an ONNX node after the runtime's own fusions, with all its shapes.
 
-Any ONNX model falls apart into these (`hwbench.anatomy`), so that a model nobody here wrote can be priced and
+Any ONNX model falls apart into these (`hwbench.profiler.kernel_detection`), so that a model nobody here wrote can be priced and
 profiled. The spec says everything the kernel's time depends on, as text: inputs `f1x197x192` (activations),
 `w192x768` (learned or other large constants), `v0.n1` (small whole-number constants, by value), `c0p5` (scalars, by
 value), `o` (left out); attributes `axis.i.n1-strides.l.2.2`. Shapes are whole: the batch is part of them.

@@ -14,12 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hwbench
-from hwbench import measurer
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.engine.host import Item, Plan
 from hwbench.lut.latency import level
 from hwbench.lut.sample import Sample
-from hwbench.measurer import COMPARE_POLICY, MEASURE_POLICY, measure
+from hwbench.profiler import measure as profiler_measure
+from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY, measure
+from hwbench.profiler.plan import Item, Plan
 
 SHORT = replace(
     MEASURE_POLICY, rounds=2, burst_ms=0.1, burst_readings=3, reading_ms=0.0, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1,
@@ -144,7 +144,7 @@ def test_a_batch_fixes_an_open_first_side(tmp_path):
     ],
 )
 def test_shapes_that_do_not_fit_are_named_before_anything_runs(tmp_path, monkeypatch, sides, how, message):
-    monkeypatch.setattr(measurer.host, "start_up", lambda *_: pytest.fail("a worker was started"))
+    monkeypatch.setattr(profiler_measure.host, "start_up", lambda *_: pytest.fail("a worker was started"))
     path = model(tmp_path / "m.onnx", *sides)
     with pytest.raises(UsageError) as error:
         measure(path, policy=ONE, **how)
@@ -157,7 +157,7 @@ def test_weights_listed_as_inputs_need_no_shape(tmp_path):
     loaded = onnx.load(path)
     loaded.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, ["a", "b"]))
     onnx.save(loaded, path)
-    assert list(measurer._input_sides(path)) == ["x"]
+    assert list(profiler_measure._input_sides(path)) == ["x"]
     assert measure(path, batch=3, policy=ONE)[0]["batch"] == 3
 
 
@@ -201,7 +201,7 @@ def test_compared_files_ran_beside_each_other(compared):
 
 def test_large_files_are_compared_within_one_process_all_the_same(tmp_path, monkeypatch):
     """A comparison needs both in one process; a limit that keeps profiles small must not part them."""
-    monkeypatch.setattr(measurer, "Plan", functools.partial(Plan, memory_limit_bytes=60 << 20))  # less than two of them
+    monkeypatch.setattr(profiler_measure, "Plan", functools.partial(Plan, memory_limit_bytes=60 << 20))  # less than two of them
     paths = [model(tmp_path / f"{name}.onnx", 2, 3) for name in "ab"]
     found = measure(paths, policy=ONE)[1]["compared_with_first"]
     assert (found["processes"], found["rounds"]) == (1, 3)
@@ -217,9 +217,9 @@ def samples(pairs: dict[int, list[tuple[float, float]]]) -> list[Sample]:
     ]
 
 
-def invented(key: str, load_ms: float = 1.0, first_ms: float = 1.0) -> measurer._Model:
+def invented(key: str, load_ms: float = 1.0, first_ms: float = 1.0) -> profiler_measure._Model:
     starts = ({"load_ms": load_ms, "first_ms": first_ms},)
-    return measurer._Model(Path(key), Item(key, {}, lambda: ("", "")), 1, starts)
+    return profiler_measure._Model(Path(key), Item(key, {}, lambda: ("", "")), 1, starts)
 
 
 A, B = invented("a"), invented("b")
@@ -227,12 +227,12 @@ A, B = invented("a"), invented("b")
 
 def test_a_comparison_pairs_rounds_by_hand():
     taken = samples({p: [(100.0, 50.0), (200.0, 100.0)] for p in range(6)})
-    found = measurer._compare(A, B, taken)
+    found = profiler_measure._compare(A, B, taken)
     assert (found.answer, found.processes, found.rounds) == ("faster", 6, 2)
     assert found.ratio == pytest.approx(0.5)
-    assert measurer._compare(B, A, taken).answer == "slower"
+    assert profiler_measure._compare(B, A, taken).answer == "slower"
     lost = [s for s in taken if (s.key, s.process, s.round) != ("b", 0, 1)]
-    assert measurer._compare(A, B, lost).rounds == 1  # only rounds that ran both
+    assert profiler_measure._compare(A, B, lost).rounds == 1  # only rounds that ran both
 
 
 def test_copies_of_a_session_are_paired_with_each_other():
@@ -242,33 +242,33 @@ def test_copies_of_a_session_are_paired_with_each_other():
         for copies, copy in enumerate(("", "~2", "~3"))
         for key, value in (("a", 100.0), ("b", 200.0))
     ]
-    found = measurer._compare(A, B, taken)
+    found = profiler_measure._compare(A, B, taken)
     assert (found.rounds, found.ratio) == (3, pytest.approx(2.0))
 
 
 def test_a_comparison_is_decided_only_where_it_looks():
-    first, second, *_ = measurer.LOOKS_AT
+    first, second, *_ = profiler_measure.LOOKS_AT
     clear = {p: [(100.0, 50.0)] for p in range(second)}
-    assert measurer._decided([A, B], samples(clear))
+    assert profiler_measure._decided([A, B], samples(clear))
     for p in range(first, second):
         clear.pop(p)
-    assert measurer._decided([A, B], samples(clear))
+    assert profiler_measure._decided([A, B], samples(clear))
     clear.pop(0)
-    assert not measurer._decided([A, B], samples(clear))
+    assert not profiler_measure._decided([A, B], samples(clear))
     close = {p: [(100.0, 90.0 + 4 * p)] for p in range(first)}
-    assert not measurer._decided([A, B], samples(close))
+    assert not profiler_measure._decided([A, B], samples(close))
 
 
 def test_long_runs_get_fewer_rounds_so_that_processes_fit_into_the_time():
     policy = replace(COMPARE_POLICY, max_seconds=32.0)  # 4 s for each of the 8 processes of the second look
-    assert measurer.LOOKS_AT[1] == 8
-    short = measurer._paced_for([A, B], 3, policy)
+    assert profiler_measure.LOOKS_AT[1] == 8
+    short = profiler_measure._paced_for([A, B], 3, policy)
     assert (short.rounds, short.precision, short.patience) == (6, 0.0, 0)
     # Two models, one session each, readings of 100 ms: a round takes 2 x 3 x 100 ms, loading 2 x (100 + 300) ms.
     pair = [invented("a", 100.0, 100.0), invented("b", 100.0, 100.0)]
-    assert measurer._paced_for(pair, 1, policy).rounds == 5  # (4 - 0.8) / 0.6
-    assert measurer._paced_for(pair, 3, policy).rounds == 2  # never fewer
-    assert measurer._paced_for([A, B], 3, replace(policy, max_seconds=None)).rounds == policy.rounds
+    assert profiler_measure._paced_for(pair, 1, policy).rounds == 5  # (4 - 0.8) / 0.6
+    assert profiler_measure._paced_for(pair, 3, policy).rounds == 2  # never fewer
+    assert profiler_measure._paced_for([A, B], 3, replace(policy, max_seconds=None)).rounds == policy.rounds
 
 
 # Scenarios and number formats
@@ -277,14 +277,14 @@ def test_long_runs_get_fewer_rounds_so_that_processes_fit_into_the_time():
 @pytest.mark.parametrize("scenario", ["paced-1ms", "cold"])
 def test_a_scenario_is_kept_in_every_process(tmp_path, monkeypatch, scenario):
     asked: list[str] = []
-    ask = measurer.host.WorkerProcess.ask
+    ask = profiler_measure.host.WorkerProcess.ask
 
     def spy(self, message):
         if message["ask"] == "load":
             asked.append((message["item"], message["setting"]["scenario"]))
         return ask(self, message)
 
-    monkeypatch.setattr(measurer.host.WorkerProcess, "ask", spy)
+    monkeypatch.setattr(profiler_measure.host.WorkerProcess, "ask", spy)
     path = model(tmp_path / "a.onnx", 2, 3)
     (found,) = measure(path, scenario=scenario, policy=ONE)
     assert found["scenario"] == scenario
@@ -351,7 +351,7 @@ def test_a_model_lost_while_it_is_measured_ends_the_measurement(tmp_path, monkey
     def lost(items, plan, progress, record, tick):
         record(Sample(items[0].key, 0, -1, "w", "hung", reason="no answer within 120 s"), {})
 
-    monkeypatch.setattr(measurer.host, "measure", lost)
+    monkeypatch.setattr(profiler_measure.host, "measure", lost)
     with pytest.raises(MeasurementError, match="could not be measured: hung, no answer within 120 s"):
         measure(path, policy=ONE)
 

@@ -9,12 +9,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from hwbench.catalogue import FAMILIES, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
 from hwbench.network import onnx_writer
 from hwbench.network import work as network_work
 from hwbench.network.op import base as ops
 from hwbench.network.op.kernel import operands, results
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.kernel_grid import FAMILIES, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 N = 1400

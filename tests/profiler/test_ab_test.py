@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwbench.comparison import compare, decided, resolution
 from hwbench.core.errors import UsageError
+from hwbench.profiler.ab_test import compare, decided, resolution
 
 
 def measured(*log_ratios, rounds=3):

@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from hwbench.anatomy import Anatomy, dissect
 from hwbench.core.errors import DataError, HwbenchError, UsageError
 from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.op.kernel import results
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.kernel_detection import Anatomy, dissect
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 import hwbench
-from hwbench import profiler
 from hwbench.core.errors import UsageError
-from hwbench.engine.host import Item
 from hwbench.engine.message import CANARY, EMPTY
-from hwbench.engine.policy import Policy
 from hwbench.environment import Environment
 from hwbench.lut import fold as luts
 from hwbench.lut.journal import Entry, Journal
 from hwbench.lut.sample import Sample
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
-from hwbench.profiler import _editions_to_take, needed_specs
+from hwbench.profiler import model_files
+from hwbench.profiler.plan import Item
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import needed_specs
+from hwbench.profiler.resume import _editions_to_take
 
 SPACE = "autoformer-tiny"
 KEYS = {spec.key for spec in needed_specs([SPACE])}
@@ -133,14 +134,14 @@ def test_which_edition_is_taken_by_hand(entries, again, expected):
 
 
 def test_references_are_a_fixed_op_and_an_empty_one_on_as_many_threads(tmp_path):
-    with profiler.model_files() as files:
+    with model_files.model_files() as files:
         canary, empty = files.references(Setting("int8", 8, 2, "cold"))
         assert (canary.key, empty.key) == (CANARY, EMPTY)
         plain = {"dtype": "fp32", "batch": 1, "threads": 2, "scenario": "back-to-back"}
         assert canary.setting == empty.setting == plain
         for item in (canary, empty):
             path, digest = item.model()
-            assert profiler.file_sha256(Path(path)) == digest
+            assert model_files.file_sha256(Path(path)) == digest
             item.release()
             assert not Path(path).exists()
 

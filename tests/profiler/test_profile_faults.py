@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from hwbench.lut.journal import Journal
-from hwbench.profiler import needed_specs
+from hwbench.profiler.profile import needed_specs
 
 SPACE = "autoformer-tiny"
 
@@ -83,7 +83,7 @@ class Faulty:
 PROFILE = """
 import dataclasses, json, sys
 import hwbench
-from hwbench.engine.policy import Policy
+from hwbench.profiler.policy import Policy
 from hwbench.lut.table import Lut
 
 policy = Policy(precision=9e9, min_processes=3, max_processes=3, rounds=2, burst_ms=0, burst_readings=1, reading_ms=0,

@@ -28,7 +28,7 @@ from hwbench.lut import fold
 from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import Lut
-from hwbench.profiler import needed_specs
+from hwbench.profiler.profile import needed_specs
 
 SPACE = "autoformer-tiny:image=32"
 PROCESSES, ROUNDS = 3, 4
@@ -39,7 +39,7 @@ import os, signal, sys
 from pathlib import Path
 import hwbench
 from hwbench.lut import fold
-from hwbench.engine.policy import Policy
+from hwbench.profiler.policy import Policy
 
 once, replace = fold.fold, Path.replace
 def again_and_again(*arguments):

@@ -11,7 +11,7 @@ from hwbench.core.errors import MeasurementError, MissingOps
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.profiler import ProfileResult, profile_specs
+from hwbench.profiler.profile import ProfileResult, profile_specs
 
 DEVICE = "emulated-x86-64"
 SPECS = [

@@ -15,14 +15,16 @@ import pytest
 
 import hwbench
 from hwbench import environment
-from hwbench.engine import host
-from hwbench.engine.host import Item, Plan, Progress, WorkerProcess, measure
 from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
-from hwbench.engine.policy import COUNTING, Policy
 from hwbench.lut.sample import Sample
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler import host
+from hwbench.profiler import plan as profiler_plan
+from hwbench.profiler.host import WorkerProcess, measure
+from hwbench.profiler.plan import Item, Plan, Progress
+from hwbench.profiler.policy import COUNTING, Policy
 from hwbench.reach.base import WorkerLost, popen
 from hwbench.reach.local import Local
 from hwbench.runtime.onnxruntime import Onnxruntime
@@ -551,7 +553,9 @@ def test_a_group_measures_two_items_of_the_group_before_it_again(scripted):
 def test_links_leave_room_for_the_item_they_are_there_for():
     def groups(*sizes: int, limit: int = 100) -> list[tuple[list[int], list[int]]]:
         made = [Item(f"{i}", {}, lambda: ("", ""), memory_bytes=size) for i, size in enumerate(sizes)]
-        return [([i.memory_bytes for i in g], [i.memory_bytes for i in links]) for g, links in host.in_groups(made, limit)]
+        return [
+            ([i.memory_bytes for i in g], [i.memory_bytes for i in links]) for g, links in profiler_plan.in_groups(made, limit)
+        ]
 
     assert groups(50, 50, 1) == [([50, 50], []), ([1], [])]  # two links of 50 would fill it
     assert groups(10, 20, 70, 60) == [([10, 20, 70], []), ([60], [10, 20])]
@@ -574,7 +578,7 @@ def test_a_failed_item_is_not_tried_again_as_a_link(scripted):
 
 
 def _first_of_all_groups() -> str:
-    return host.in_order(items("abcdefgh"), ONCE, 0, "groups")[0].key
+    return profiler_plan.in_order(items("abcdefgh"), ONCE, 0, "groups")[0].key
 
 
 def test_a_link_that_fails_later_costs_neither_its_rows_nor_the_group(scripted):
@@ -763,8 +767,9 @@ class Faulty:
 MEASURE = """
 import hashlib, json, sys
 from pathlib import Path
-from hwbench.engine.host import Item, Plan, Progress, measure
-from hwbench.engine.policy import Policy
+from hwbench.profiler.plan import Item, Plan, Progress
+from hwbench.profiler.host import measure
+from hwbench.profiler.policy import Policy
 
 folder = Path(sys.argv[1])
 def item(number, what):
@@ -828,7 +833,7 @@ def test_starting_up_reports_a_refusal(tmp_path, fast_policy):
 def test_engine_and_runtime_import_only_the_standard_library_numpy_and_their_runtime(python):
     done = python(
         "import sys\n"
-        "import hwbench.engine.worker, hwbench.engine.host, hwbench.runtime.onnxruntime\n"
+        "import hwbench.engine.worker, hwbench.profiler.host, hwbench.runtime.onnxruntime\n"
         "import onnxruntime\n"
         "ours = {'pandas', 'pyarrow', 'onnx', 'psutil', 'scipy', 'rich', 'typer', 'filelock', 'jinja2', 'matplotlib'}\n"
         "print(sorted(ours & set(sys.modules)))\n"

@@ -7,7 +7,7 @@
 
 Why the median: all candidates keep their promised coverage on simulated machines from quiet to rough, and none is
 narrower by more than 0.01 %. 12 processes x 10 rounds, 99 % over 8 looks, steps of 3 to 8 % and a 60 % neighbour
-(the simulator is in tests/test_comparison.py):
+(the simulator is in tests/profiler/test_ab_test.py):
 
     half width of the interval (%)    median  Hodges-L.  mid-mean   minima  quartiles     mean
     quiet (1 % of ratios off > 10 %)    0.27       0.27      0.27     0.32       0.31     1.22

@@ -17,19 +17,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hwbench import comparison
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.engine import host
-from hwbench.engine.host import Item, Plan
-from hwbench.engine.policy import Policy
 from hwbench.lut import fold as luts
 from hwbench.lut import latency as hwbench_latency
 from hwbench.lut import verdict
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
-from hwbench.profiler import REFERENCE, ModelFiles, Tick, file_sha256, model_files, no_tick, precise, reached, require_local
+from hwbench.profiler import ab_test, host
+from hwbench.profiler import plan as profiler_plan
+from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
+from hwbench.profiler.plan import Item, Plan
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.target import REFERENCE, reached, require_local
 from hwbench.reach.base import WorkerLost
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
@@ -132,10 +134,10 @@ def _take(models: Sequence[_Model], plan: Plan, tick: Tick) -> tuple[list[Sample
 
     items = [m.item for m in models]
     if len(models) > 1:
-        copies = max(1, min(COPIES, host.MEMORY_LIMIT_BYTES // sum(m.item.memory_bytes for m in models)))
+        copies = max(1, min(COPIES, profiler_plan.MEMORY_LIMIT_BYTES // sum(m.item.memory_bytes for m in models)))
         items = [copy for m in models for copy in _copies(m.item, copies)]
         plan = replace(plan, policy=_paced_for(models, copies, plan.policy), enough=lambda: _decided(models, samples))
-    host.measure(items, plan, host.Progress(), record, tick)
+    host.measure(items, plan, profiler_plan.Progress(), record, tick)
     return samples, found
 
 
@@ -163,10 +165,10 @@ def _paced_for(models: Sequence[_Model], copies: int, policy: Policy) -> Policy:
 def _decided(models: Sequence[_Model], samples: Sequence[Sample]) -> bool:
     if len({s.process for s in samples}) not in LOOKS_AT:
         return False
-    return all(comparison.decided(_compare(models[0], model, samples)) for model in models[1:])
+    return all(ab_test.decided(_compare(models[0], model, samples)) for model in models[1:])
 
 
-def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> comparison.Comparison:
+def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> ab_test.Comparison:
     """The two models by the rounds that ran both, copy by copy."""
     values = {(s.key, s.worker, s.round): s.value_ns for s in samples}
     pairs: dict[str, list[tuple[float, float]]] = {}
@@ -174,7 +176,7 @@ def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> compari
         partner = (other.item.key + key[len(first.item.key) :], worker, number)
         if _original(key) == first.item.key and partner in values:
             pairs.setdefault(worker, []).append((value, values[partner]))
-    return comparison.compare(pairs, same_within=SAME_WITHIN, looks=len(LOOKS_AT) + 1)
+    return ab_test.compare(pairs, same_within=SAME_WITHIN, looks=len(LOOKS_AT) + 1)
 
 
 def _document(

@@ -18,15 +18,15 @@ import tomli_w
 
 from hwbench import agent, device
 from hwbench.core.errors import DataError, MeasurementError
-from hwbench.engine import host
-from hwbench.engine.host import WorkerProcess
-from hwbench.engine.policy import Policy
 from hwbench.lut.journal import Journal
 from hwbench.network.spec import OpSpec
-from hwbench.profiler import ProfileResult, profile_specs
+from hwbench.profiler import host
+from hwbench.profiler.host import WorkerProcess
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import ProfileResult, profile_specs
 from hwbench.reach.base import CRASHED, DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost
 from hwbench.reach.ssh import Ssh
-from tests.reach.sshd import Sshd, bare_python, script
+from tests.device.sshd import Sshd, bare_python, script
 
 KIND = "x86" if os.uname().machine in ("x86_64", "AMD64", "i686") else "arm"
 SPECS = [OpSpec.of(name, tokens=4, dim=8) for name in ("relu", "gelu", "silu", "layernorm")]

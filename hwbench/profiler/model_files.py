@@ -1,0 +1,159 @@
+"""The files a measurement needs, in a scratch folder: written when the engine asks for them, removed when it has them.
+
+A network becomes an ONNX model, in the number format asked for and the file format the runtime loads, with the outputs of
+onnxruntime beside it where a runtime's first result is held against them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from hwbench.core import registry
+from hwbench.core.files import writing
+from hwbench.engine.message import CANARY, EMPTY
+from hwbench.network import onnx_writer, work
+from hwbench.network.graph import Network
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.plan import Item
+from hwbench.profiler.target import REFERENCE, Target
+from hwbench.runtime.convert import quantize
+
+FULL = ".fp32.onnx"
+"""Ending of the fp32 form of a model in another format."""
+CANARY_OP = OpSpec.of("linear", tokens=64, **{"in": 64}, out=64)
+EMPTY_OP = OpSpec.of("relu", tokens=1, dim=1)
+
+
+class _HashingStream:
+    """Passes bytes on and hashes them, so that a model is written and hashed in one go."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._stream.write(data)
+
+
+class ModelFiles:
+    """Writes models to a scratch folder when the engine asks for them and removes them when it has them."""
+
+    def __init__(self, folder: Path, target: Target | None = None) -> None:
+        self._folder, self._target = folder, target
+
+    def item(self, key: str, network: Network, setting: Setting) -> Item:
+        """The engine's item for a network."""
+        path = self.path(key)
+        high = {t.name: t.high for t in network.inputs if t.high is not None}
+
+        def model() -> tuple[str, str]:
+            return self.converted(*written(), setting, {})
+
+        def written() -> tuple[str, str]:
+            with writing(path), path.open("wb") as stream:
+                hashing = _HashingStream(stream)
+                onnx_writer.write_model(network, setting, hashing)  # type: ignore[arg-type]
+            if setting.dtype == "fp32":
+                return str(path), hashing.digest.hexdigest()
+            if setting.dtype == "fp16":  # which onnxruntime computes in fp32 here, if at all: what is expected is that
+                shutil.copyfile(path, path.with_suffix(FULL))
+            return precise(path, setting.dtype, high, {})
+
+        values = max(int(np.prod(t.shape)) for t in ops.tensors(network).values()) * setting.batch
+        parameters = sum(work.parameter_count(spec) for spec in network.specs)
+        return Item(
+            key,
+            asdict(setting),
+            model,
+            high,
+            # Seen: weights are held up to 1.9 times (packed for the matrix kernels), a session takes 1.5 MB.
+            memory_bytes=int(7.6 * parameters) + 12 * values + (2 << 20),
+            expected=self.expected(path, setting, high, {}),
+            release=lambda: _remove(path),
+        )
+
+    def converted(self, path: str, sha256: str, setting: Setting, shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
+        """(path, sha256) of what the runtime loads in place of an ONNX file.
+
+        Raises:
+            ValueError: it cannot be converted.
+        """
+        if self._target is None or self._target.runtime == REFERENCE:
+            return path, sha256
+        made = registry.get("runtime", self._target.runtime).convert(path, asdict(setting), shapes)
+        return (path, sha256) if made == path else (made, file_sha256(Path(made)))
+
+    def expected(
+        self, path: Path, setting: Setting, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    ) -> Callable[[], tuple[str, str]] | None:
+        """Writes what onnxruntime makes of an ONNX file here; None where onnxruntime here is what is measured."""
+        if self._target is None or not self._target.checked:
+            return None
+        return lambda: expected_outputs(path, asdict(setting), high, shapes)
+
+    def path(self, key: str) -> Path:
+        """Where the model of a key goes."""
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.onnx"
+
+    def references(self, setting: Setting) -> list[Item]:
+        """The canary and the empty call, run around every burst on as many threads as the rest."""
+        plain = Setting(threads=setting.threads)
+        return [self.item(key, ops.single(spec), plain) for key, spec in ((CANARY, CANARY_OP), (EMPTY, EMPTY_OP))]
+
+
+def _remove(model: Path) -> None:
+    """A model with all that was made of it."""
+    for file in model.parent.glob(f"{model.stem}.*"):
+        file.unlink(missing_ok=True)
+
+
+def expected_outputs(
+    model: Path, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, str]:
+    """Writes what onnxruntime makes of a model here, beside it; returns (path, sha256)."""
+    full = model.with_suffix(FULL)
+    source, at = (full, {**setting, "dtype": "fp32"}) if full.exists() else (model, setting)
+    session = registry.get("runtime", REFERENCE).load(str(source), at, high, shapes)
+    session.run()
+    path = model.with_suffix(".expected.npz")
+    with writing(path):
+        np.savez(path, **{f"{i:03d}": array for i, array in enumerate(session.outputs())})
+    return str(path), file_sha256(path)
+
+
+def precise(path: Path, dtype: str, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
+    """Rewrites a scratch model in another number format; returns (path, sha256)."""
+    converted = path.with_suffix(f".{dtype}.onnx")
+    try:
+        quantize.convert(path, dtype, converted, quantize.calibration_inputs(path, high, shapes))
+        with writing(path):
+            converted.replace(path)
+    finally:
+        converted.unlink(missing_ok=True)
+    return str(path), file_sha256(path)
+
+
+def file_sha256(path: Path) -> str:
+    """A file's identity."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def model_files(target: Target | None = None) -> Iterator[ModelFiles]:
+    """A scratch folder for models of that target, gone afterwards."""
+    with writing(Path("a scratch folder for models")):
+        scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
+    with scratch as folder:
+        yield ModelFiles(Path(folder), target)

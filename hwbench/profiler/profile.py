@@ -1,0 +1,121 @@
+"""Which rows are needed and measured: drives the engine into the journal, then folds it to a table.
+
+    hwbench profile --space autoformer-tiny          every op key the space can need
+    hwbench profile --space autoformer-tiny --again  the same, measured anew; the older rows stay in the journal
+    hwbench profile --space autoformer-tiny --device pi4    over ssh, or under emulation, as its file says
+
+Killed at any moment, the next run continues where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
+from hwbench.core.progress import Tick, no_tick
+from hwbench.core.workspace import Workspace
+from hwbench.lut import fold
+from hwbench.lut import table as luts
+from hwbench.lut.journal import Journal
+from hwbench.network import work
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.model_files import model_files
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.resume import measure_into
+from hwbench.profiler.target import reached
+from hwbench.space import slots
+
+LEVELS = ("blocks", "primitives", "all")
+LEAST_SECONDS, ROW_SECONDS = 20.0, 0.7
+"""Time a profile takes beyond its least number of processes, unless the policy says: at least, and per row."""
+OPS_MEMORY_BYTES = 200_000_000
+"""Ops are small: a group of them that keeps a profile under half a gigabyte is large enough to interleave."""
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """What a profile did."""
+
+    path: Path
+    device: str
+    rows: int
+    measured_rounds: int
+    """(row, round) pairs taken now; 0 when the table was complete already."""
+    measured_rows: int
+    failed: Mapping[str, str]
+    """op key -> why it has no latency."""
+    doubtful: Mapping[str, str]
+    """op key -> verdict and reason, where the verdict is not stable."""
+    seconds: float
+
+
+def needed_specs(space_names: Sequence[str], level: str = "blocks") -> list[OpSpec]:
+    """Every distinct op of the spaces, as fused blocks, as primitives or both."""
+    if level not in LEVELS:
+        raise UsageError(f"level '{level}' is unknown; available: {', '.join(LEVELS)}.")
+    blocks = {spec for name in space_names for spec in slots.distinct_specs(registry.get("space", name))}
+    parts = {inner for spec in blocks for inner in work.primitives(ops.single(spec))} if level != "blocks" else set()
+    wanted = blocks if level == "blocks" else parts if level == "primitives" else blocks | parts
+    return sorted(wanted, key=lambda spec: spec.key)
+
+
+def profile(
+    space: str | Sequence[str],
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    level: str = "blocks",
+    policy: Policy = Policy(),
+    tick: Tick = no_tick,
+    again: bool = False,
+) -> ProfileResult:
+    """Measures every op the space can need into luts/<device>/<runtime>.parquet of the workspace.
+
+    Rows the workspace already has at the asked precision are not measured, unless `again` asks for a new edition
+    of them; shipped tables do not count.
+    """
+    specs = needed_specs([space] if isinstance(space, str) else space, level)
+    return profile_specs(specs, device, runtime, setting, workspace, policy, tick, again)
+
+
+def profile_specs(
+    specs: Sequence[OpSpec],
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    policy: Policy = Policy(),
+    tick: Tick = no_tick,
+    again: bool = False,
+) -> ProfileResult:
+    """The same for a list of ops, whoever chose them."""
+    started = time.monotonic()
+    place = Workspace.at(workspace)
+    target = reached(device, runtime, place)
+    name, here = target.name, target.environment
+    path = luts.lut_path(place, name, runtime)
+    journal = Journal(path.with_suffix(".samples.jsonl"))
+    with model_files(target) as files:
+        items = [files.item(spec.key, ops.single(spec), setting) for spec in specs]
+        if policy.max_seconds is None:
+            policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
+        plan = target.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
+        taken = measure_into(journal, items, setting, here, plan, tick, again)
+        table = fold.fold(journal, path, here, policy.precision)
+    mine = [table.rows[spec.key, setting.key] for spec in specs]
+    return ProfileResult(
+        path=path,
+        device=name,
+        rows=len(specs),
+        measured_rounds=len(taken),
+        measured_rows=len({s.key for s in taken}),
+        failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if not luts.usable(row)},
+        doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in mine if row["verdict"] not in (None, "stable")},
+        seconds=time.monotonic() - started,
+    )
