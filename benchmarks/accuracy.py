@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from hwbench import appraiser, device
+from hwbench import appraiser
 from hwbench.cli._console import progress
 from hwbench.core import conformal
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
+from hwbench.device import files
 from hwbench.estimator import calibration_sets, fit, flops_of, stored_networks
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.base import sum_ops
@@ -95,7 +96,7 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
     started = time.monotonic()
     fitted = fit(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
     seconds = time.monotonic() - started
-    measured = stored_networks(test, Workspace.at(workspace), device.local_name(), "onnxruntime", SETTING)
+    measured = stored_networks(test, Workspace.at(workspace), files.local_name(), "onnxruntime", SETTING)
     predictor = fitted.predictors["min"]
     part = fitted.card["statistics"]["min"]
 
@@ -199,7 +200,7 @@ def stage_layers(
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:
         profile_specs(list(wanted.values()), workspace=scratch, policy=LAYER_POLICY, tick=tick)
-    measured = appraiser._rows(Workspace.at(scratch), device.local_name(), "onnxruntime", SETTING, asked.card)
+    measured = appraiser._rows(Workspace.at(scratch), files.local_name(), "onnxruntime", SETTING, asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():
@@ -249,7 +250,7 @@ def main() -> None:
             names = [row["model"] for part in ("models", "later") for row in found.get(part, []) if "refused" not in row]
             asked = appraiser.load(workspace=options.workspace)
             found[stage] = stage_layers(options.workspace, options.workspace / "layers", folder, names, asked)
-        found["device"], found["date"] = device.local_name(), time.strftime("%Y-%m-%d")
+        found["device"], found["date"] = files.local_name(), time.strftime("%Y-%m-%d")
         write_json(path, found)
     atomic_write(options.workspace / "accuracy.md", report(found))
     print(report(found))

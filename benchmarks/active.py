@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from hwbench import active
-from hwbench import device as devices
 from hwbench.active import Judge, Step
 from hwbench.core import registry, stats
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
 from hwbench.estimator import calibration_sets
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts

@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__, estimator
-from hwbench import device as devices
 from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.device import files as devices
 from hwbench.estimator import Fitted
 from hwbench.network.graph import Network, Workload
 from hwbench.predictor.base import sum_ops

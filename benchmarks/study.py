@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
+from hwbench.device import files
 from hwbench.estimator import calibration_sets, fit
 from hwbench.lut import latency
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(".study/reports/study"))
     given = parser.parse_args()
     found = {
-        "machine": device.local_name(),
+        "machine": files.local_name(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "prediction": prediction_study(given.workspace),
         "budgets": budget_study(given.workspace),

@@ -27,11 +27,11 @@ import numpy as np
 
 import hwbench
 from hwbench import __version__, estimator, lineup
-from hwbench import device as devices
 from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.device import files as devices
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.profiler.networks import measure_networks

@@ -30,9 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device, measure, profile
+from hwbench import measure, profile
 from hwbench.cli._console import progress
 from hwbench.core.files import write_json
+from hwbench.device import files
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer
 from hwbench.network.graph import NetworkBuilder, Tensor
@@ -389,7 +390,7 @@ def watched(*command: str) -> dict[str, float]:
 
 def harness_overhead(key_spec: OpSpec, rounds: int = 20) -> dict[str, float]:
     """What a burst reads over a bare loop around the same session, in turns in one process."""
-    from hwbench.engine.worker import Loaded
+    from hwbench.device.agent.worker import Loaded
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "op.onnx"
@@ -418,10 +419,10 @@ def cost_study(workspace: Path) -> dict[str, Any]:
     """Seconds, memory and overhead."""
     found: dict[str, Any] = {}
     profiling = ("-m", "hwbench.cli.main", "profile")
-    device.detect(workspace)
+    files.detect(workspace)
     with progress("tiny table from nothing"):
         found["tiny table"] = watched(*profiling, "--space", "autoformer-tiny", "--workspace", str(workspace))
-    device.detect(workspace / "all")
+    files.detect(workspace / "all")
     every = [a for name in ALL_SPACES for a in ("--space", name)]
     with progress("four spaces, blocks and primitives"):
         done = watched(*profiling, *every, "--level", "all", "--workspace", str(workspace / "all"))
@@ -462,7 +463,7 @@ def main() -> None:
 
     first = {t: stage(f"first-{t}", lambda t=t: one_build(place / f"first-{t}", t)) for t in (1, 2)}
     found: dict[str, Any] = {
-        "machine": device.local_name(),
+        "machine": files.local_name(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "burner": stage("burner", lambda: burner_study(place / "burner")),
         "int8": stage("int8", lambda: int8_study(place / "int8")),

@@ -30,7 +30,6 @@ _VERBS = {
 _PARTS = {"make_strategy": "strategy.base"}
 """What anyone's own loop is built from -> its module."""
 KINDS = {
-    "reach": "hwbench.reach",
     "regressor": "hwbench.regressor",
     "predictor": "hwbench.predictor",
     "proxy": "hwbench.proxy",

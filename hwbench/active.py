@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting

@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 
 from hwbench import card as cards
-from hwbench import device as devices
 from hwbench import estimator
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.environment import Environment
+from hwbench.device import files as devices
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer, work

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import card, device
+from hwbench import card
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
+from hwbench.device import files
 
 Array = np.ndarray
 BINARY = ("add", "mul", "div", "pow")
@@ -96,11 +97,11 @@ class Gpu:
 
 def gpus(workspace: str | Path = ".") -> dict[str, Gpu]:
     """Every GPU with a device file, by name."""
-    found = (device.read(path) for path in device.files(Workspace.at(workspace)))
+    found = (files.read(path) for path in files.files(Workspace.at(workspace)))
     return {d.name: of_device(d) for d in found if d.kind == "gpu"}
 
 
-def of_device(found: device.Device) -> Gpu:
+def of_device(found: files.Device) -> Gpu:
     """The data sheet of a device file.
 
     Raises:

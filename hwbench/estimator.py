@@ -28,7 +28,6 @@ import numpy as np
 
 from hwbench import additivity
 from hwbench import card as cards
-from hwbench import device as devices
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, UsageError
@@ -36,7 +35,8 @@ from hwbench.core.files import atomic_write, fingerprint, without_nan, write_jso
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
-from hwbench.environment import Environment
+from hwbench.device import files as devices
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import latency
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__, trials_schema, verification_schema
-from hwbench import device as devices
 from hwbench.core import registry, schema
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
 from hwbench.estimator import Fitted, flops_of
 from hwbench.limits import LATENCY
 from hwbench.lut import table as luts

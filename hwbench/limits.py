@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import space_problem
 from hwbench.core import registry
@@ -29,6 +28,7 @@ from hwbench.core.errors import InfeasibleBudget, Nearest, UnknownName, UsageErr
 from hwbench.core.files import write_json
 from hwbench.core.workspace import Workspace
 from hwbench.cost import Cost, summed_cost
+from hwbench.device import files as devices
 from hwbench.lut import table as luts
 from hwbench.network.graph import Workload
 from hwbench.network.op.base import network_parameters, op_of

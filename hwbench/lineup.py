@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench import figures
 from hwbench.core import markdown
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
 from hwbench.lut import diff
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut

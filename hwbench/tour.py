@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench.core import registry
 from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
 from hwbench.estimator import fit
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.profile import profile

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench import estimator as estimators
 from hwbench import verification_schema
 from hwbench.card import CARD
@@ -26,7 +25,8 @@ from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.environment import Environment
+from hwbench.device import files as devices
+from hwbench.device.agent.environment import Environment
 from hwbench.estimator import Fitted, flops_of, primitive_sum_ms
 from hwbench.limits import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
 from hwbench.lut import latency

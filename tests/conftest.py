@@ -42,10 +42,10 @@ def fast_policy() -> Policy:
 @pytest.fixture(scope="session")
 def tiny_workspace(fast_policy, tmp_path_factory) -> Path:
     """This machine's device file and its table of autoformer-tiny. Copy it before changing anything."""
-    from hwbench import device
+    from hwbench.device import files
 
     root = tmp_path_factory.mktemp("tiny")
-    device.detect(root)
+    files.detect(root)
     done = hwbench.profile("autoformer-tiny", workspace=root, policy=fast_policy)
     assert (done.rows, done.measured_rows, done.measured_rounds, done.failed) == (18, 18, 18 * 3, {})
     return root

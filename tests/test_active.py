@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import active, device
+from hwbench import active
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.device import files
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.op_model import OpModel, known
@@ -162,7 +163,7 @@ def test_a_replay_is_repeatable_and_can_be_judged_otherwise(table):
 def test_profiling_stops_when_the_goal_is_met_and_goes_on_from_there(tiny_workspace, tmp_path, fast_policy):
     root = tmp_path / "workspace"
     shutil.copytree(tiny_workspace / "devices", root / "devices")
-    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     seen = []
     done = active.profile_until("p95 error < 500 %", TINY, workspace=root, policy=fast_policy, tick=lambda *at: seen.append(at))
     assert done.reached
@@ -191,7 +192,7 @@ def test_what_cannot_be_judged_is_refused(tmp_path):
 
 def test_a_group_that_cannot_be_measured_is_said(tiny_workspace, tmp_path, fast_policy, monkeypatch):
     root = shutil.copytree(tiny_workspace, tmp_path / "workspace")
-    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     table = Lut.read(path)
     kept = {k: row for k, row in table.rows.items() if not k[0].startswith("classifier_head")}
 

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper
 import hwbench
 from hwbench import appraiser
 from hwbench import card as cards
-from hwbench import device as devices
 from hwbench.appraiser import TERMS, Appraiser, Prices, Terms
 from hwbench.core import conformal
 from hwbench.core.errors import MissingOps, UsageError
+from hwbench.device import files as devices
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting

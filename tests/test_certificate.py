@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import device, estimator, searcher
+from hwbench import estimator, searcher
 from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.device import files
 from hwbench.lut.table import Lut
 from hwbench.space.slots import distinct_specs
 
@@ -56,7 +57,7 @@ def search(root: Path, space: str, out: str, **more) -> dict:
 
 def scale_rows(root: Path, space: str, factor: float) -> None:
     """The table as another profiling run would leave it: other numbers for one space."""
-    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     table, keys = Lut.read(path), {spec.key for spec in distinct_specs(registry.get("space", space))}
     rows = {
         at: {**row, "latency_min_ms": row["latency_min_ms"] * (factor if at[0] in keys else 1.0)}

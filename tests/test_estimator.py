@@ -12,10 +12,11 @@ import pytest
 
 import hwbench
 from hwbench import card as cards
-from hwbench import device, estimator, rebuilder
+from hwbench import estimator, rebuilder
 from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
-from hwbench.environment import Environment
+from hwbench.device import files
+from hwbench.device.agent.environment import Environment
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
@@ -30,7 +31,7 @@ SPACE = "autoformer-tiny"
 
 
 def folder_of(root):
-    return root / "predictors" / device.local_name() / estimator.predictor_name("onnxruntime", Setting(), [SPACE])
+    return root / "predictors" / files.local_name() / estimator.predictor_name("onnxruntime", Setting(), [SPACE])
 
 
 @pytest.fixture
@@ -72,16 +73,16 @@ def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic)
         assert answer["low_ms"] == pytest.approx(total * np.exp(part["band"]["below"]), rel=1e-12)
         assert answer["low_ms"] <= answer["latency_ms"] <= answer["high_ms"]
         assert (answer["architecture"], answer["coverage"], answer["statistic"]) == (values, 1.0, statistic)
-        assert (answer["device"], answer["runtime"]) == (device.local_name(), "onnxruntime")
+        assert (answer["device"], answer["runtime"]) == (files.local_name(), "onnxruntime")
     fitted = estimator.load(workspace=fitted_workspace)
     compiled = fitted.cost(drawn.space, statistic)
     assert compiled.value(drawn.population) == pytest.approx([a["latency_ms"] for a in answers], rel=1e-12)
     assert compiled.upper(drawn.population) == pytest.approx([a["upper_ms"] for a in answers], rel=1e-12)
-    assert compiled.name == f"latency_ms@{device.local_name()}/onnxruntime"
+    assert compiled.name == f"latency_ms@{files.local_name()}/onnxruntime"
 
 
 def test_rows_of_the_table_are_what_is_summed(fitted_workspace):
-    lut = Lut.read(fitted_workspace / "luts" / device.local_name() / "onnxruntime.parquet")
+    lut = Lut.read(fitted_workspace / "luts" / files.local_name() / "onnxruntime.parquet")
     with np.load(folder_of(fitted_workspace) / "arrays.npz") as stored:
         rows = dict(zip(stored["op_key"].tolist(), stored["row_ms"].tolist(), strict=True))
     assert rows == {key: row["latency_min_ms"] for (key, _), row in lut.rows.items()}
@@ -93,7 +94,7 @@ def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_pa
     assert estimator.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
     assert estimator.predict(SPACE, str(tmp_path / "archs.json"), workspace=fitted_workspace) == expected
     assert estimator.predict(SPACE, drawn.values[1], workspace=fitted_workspace) == expected[1:2]
-    named = estimator.predict(SPACE, drawn.values, device=device.local_name(), workspace=fitted_workspace)
+    named = estimator.predict(SPACE, drawn.values, device=files.local_name(), workspace=fitted_workspace)
     assert named == expected
     found = hwbench.search(SPACE, 1e6, tmp_path / "search", workspace=fitted_workspace, evaluations=20)
     for saved in (tmp_path / "search", tmp_path / "search" / "search.json"):
@@ -170,7 +171,7 @@ def test_the_card_says_what_the_predictor_rests_on(fitted_workspace):
 
 def test_few_held_out_networks_give_their_widest_residual_and_say_so(fitted_workspace):
     card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
-    networks = fitted_workspace / "luts" / device.local_name() / "onnxruntime.networks.parquet"
+    networks = fitted_workspace / "luts" / files.local_name() / "onnxruntime.networks.parquet"
     held = [row for row in read_networks(networks)[0] if row["key"] in card["holdout_networks"]]
     answers = estimator.predict(SPACE, [json.loads(row["architecture"]) for row in held], workspace=fitted_workspace)
     ratios = [row["latency_min_ms"] / a["latency_ms"] for row, a in zip(held, answers, strict=True)]
@@ -191,7 +192,7 @@ def test_networks_left_out_of_the_fit_stand_in_for_held_out_ones(copy):
     assert card["statistics"]["min"]["band"]["n"] == 4, "with 4 networks none can be left out"
     training, heldout = estimator.calibration_sets([SPACE], 10, 10, 0)
     rows_ms, _ = estimator.complete_rows(
-        Lut.read(place.find("luts", device.local_name(), "onnxruntime.parquet")), Setting(), [SPACE]
+        Lut.read(place.find("luts", files.local_name(), "onnxruntime.parquet")), Setting(), [SPACE]
     )
     rng = np.random.default_rng(0)
     rows = {}
@@ -267,7 +268,7 @@ def test_the_card_of_another_kind_is_refused(copy):
 
 
 def drop_rows(root, keep) -> list[str]:
-    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     table = Lut.read(path)
     Lut(path, table.environment, {k: row for k, row in table.rows.items() if keep(k[0])}).write(path)
     return sorted(k for k, _ in table.rows if not keep(k))
@@ -350,7 +351,7 @@ def test_the_predictor_of_another_machine_is_refused_for_local(copy):
         estimator.predict(**ask)
     here = card["environment"]["cpu_model"]
     assert f"was measured on another machine or runtime: cpu_model is 'Fast 9000' there, '{here}' here" in one_line(error)
-    assert estimator.predict(**ask, device=device.local_name())  # by its own name it answers
+    assert estimator.predict(**ask, device=files.local_name())  # by its own name it answers
 
 
 # Fitting
@@ -373,7 +374,7 @@ def test_too_few_networks_are_refused(tiny_workspace):
 def test_a_space_without_rows_is_not_measured_in_vain(tiny_workspace):
     with pytest.raises(MissingOps):
         hwbench.fit([SPACE, "bert"], workspace=tiny_workspace)
-    assert not list((tiny_workspace / "luts" / device.local_name()).glob("*networks*"))
+    assert not list((tiny_workspace / "luts" / files.local_name()).glob("*networks*"))
 
 
 @pytest.fixture(scope="module")
@@ -455,7 +456,7 @@ def test_the_fit_minimises_the_relative_error(made_up):
 
 def test_a_table_of_another_machine_is_not_fitted_on_as_this_one(tiny_workspace, tmp_path, fast_policy):
     root = shutil.copytree(tiny_workspace, tmp_path / "workspace")
-    path = root / "luts" / device.local_name() / "onnxruntime.parquet"
+    path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     table = Lut.read(path)
     replace(table, environment=Environment({**table.environment.values, "cpu_model": "Fast 9000"})).write(path)
     with pytest.raises(EnvironmentMismatch, match="another machine or runtime: cpu_model is 'Fast 9000' there"):

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwbench import card, datasheet, device, gpu
+from hwbench import card, datasheet, gpu
 from hwbench.core.errors import DataError, UnknownName, UsageError
+from hwbench.device import files
 
 ROOT = Path(gpu.__file__).parent.parent
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))
@@ -185,22 +186,22 @@ def test_shipped_data_sheets_are_whole():
 
 
 def test_a_device_that_is_no_gpu_or_has_half_a_data_sheet_is_refused(tmp_path):
-    cpu = next(d for d in map(device.read, (ROOT / "devices").glob("*.toml")) if d.kind != "gpu")
+    cpu = next(d for d in map(files.read, (ROOT / "devices").glob("*.toml")) if d.kind != "gpu")
     with pytest.raises(UsageError, match="not a GPU"):
         datasheet.of_device(cpu)
     text = (ROOT / "devices" / "nvidia-l4.toml").read_text()
     (tmp_path / "l4.toml").write_text(text.replace("sms = 58\n", ""))
     with pytest.raises(DataError, match="lacks a usable GPU data-sheet entry: 'sms'"):
-        datasheet.of_device(device.read(tmp_path / "l4.toml"))
+        datasheet.of_device(files.read(tmp_path / "l4.toml"))
 
 
 def test_a_gpu_file_reads_as_a_device_that_cannot_be_reached(tmp_path):
-    found = device.get("nvidia-tesla-t4", ROOT)
+    found = files.get("nvidia-tesla-t4", ROOT)
     assert (found.kind, found.reach, found.cpu_model, found.is_local) == ("gpu", "none", "NVIDIA Tesla T4", False)
     text = (ROOT / "devices" / "nvidia-tesla-t4.toml").read_text()
     (tmp_path / "t4.toml").write_text(text.replace("model = ", "modell = "))
     with pytest.raises(DataError, match=r"'gpu\.model' must be a str, found nothing"):
-        device.read(tmp_path / "t4.toml")
+        files.read(tmp_path / "t4.toml")
 
 
 def test_another_kind_of_predictor_is_refused(tmp_path):
@@ -232,5 +233,5 @@ def test_the_desktop_gpu_is_a_whole_data_sheet():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "devices").glob("*.toml")), ids=lambda path: path.stem)
 def test_a_shipped_gpu_is_a_sound_data_sheet(path):
-    found = device.read(path)
+    found = files.read(path)
     assert found.kind != "gpu" or datasheet.of_device(found).peaks["fp32"] > 1

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import emulator, limits
+from hwbench import limits
 from hwbench.core.errors import MeasurementError, MissingOps, UsageError
+from hwbench.device import emulator
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.profile import ProfileResult, profile_specs

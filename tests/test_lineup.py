@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hwbench import device, lineup
+from hwbench import lineup
 from hwbench.cli.lut import app
 from hwbench.core.errors import EnvironmentMismatch, MeasurementError, UsageError
-from hwbench.environment import Environment
+from hwbench.device import files
+from hwbench.device.agent.environment import Environment
 from hwbench.lut.fold import fold
 from hwbench.lut.journal import Journal
 from hwbench.lut.sample import Sample
@@ -142,5 +143,5 @@ def test_settings_nobody_measured_name_what_there_is(workspace):
 
 
 def test_local_tables_must_be_of_this_machine(tmp_path, nothing_packaged):
-    with pytest.raises(UsageError, match=f"at least two runtimes on {device.local_name()}; timed there: none"):
+    with pytest.raises(UsageError, match=f"at least two runtimes on {files.local_name()}; timed there: none"):
         lineup.compare(workspace=tmp_path)

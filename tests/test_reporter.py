@@ -17,7 +17,7 @@ from hwbench.core import registry, schema, stats
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.core.workspace import Workspace
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import latency as hwbench_latency
 from hwbench.lut.table import STATISTICS, Lut
 from hwbench.network.spec import OpSpec, Setting

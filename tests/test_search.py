@@ -23,11 +23,12 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import device, estimator, searcher, trials_schema
+from hwbench import estimator, searcher, trials_schema
 from hwbench.cli import search as cli_search
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.cost import summed_cost
+from hwbench.device import files
 from hwbench.limits import SURE, Limit, compiled, nearest, together
 from hwbench.network.op.base import network_parameters, op_of
 from hwbench.network.spec import OpSpec, Setting
@@ -64,7 +65,7 @@ def pretend(folder: Path, device_name: str, row_ms: np.ndarray, constant_ms: flo
 @pytest.fixture(scope="module")
 def workspace(fitted_workspace, tmp_path_factory) -> Path:
     root = shutil.copytree(fitted_workspace, tmp_path_factory.mktemp("known") / "workspace")
-    here = device.local_name()
+    here = files.local_name()
     (card,) = (root / "predictors").glob("*/*/card.json")
     text = (root / "devices" / f"{here}.toml").read_text()
     for name in (SLOWER, CONTRARY):

@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import device, verification_schema, verifier
+from hwbench import verification_schema, verifier
 from hwbench.cli.main import build
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.core.files import without_nan
+from hwbench.device import files
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
 from hwbench.space.activity import sample
@@ -66,7 +67,7 @@ def test_random_networks_took_no_part_before(verified):
 
 
 def test_measured_is_what_the_networks_table_holds(verified):
-    table = verified.root / "luts" / device.local_name() / "onnxruntime.networks.parquet"
+    table = verified.root / "luts" / files.local_name() / "onnxruntime.networks.parquet"
     measured = {row["architecture"]: row for row in read_networks(table)[0]}
     for row in verified.rows:
         assert row["measured_ms"] == row["latency_min_ms"] == measured[row["architecture"]]["latency_min_ms"]
@@ -83,7 +84,7 @@ def test_predicted_is_what_predict_says(verified):
 
 
 def test_baselines_stand_beside(verified):
-    lut = Lut.read(verified.root / "luts" / device.local_name() / "onnxruntime.parquet")
+    lut = Lut.read(verified.root / "luts" / files.local_name() / "onnxruntime.parquet")
     for row in verified.rows:
         found = of_values(SPACE, [json.loads(row["architecture"])])
         specs = lower(found.space, found.population[:, 0]).network.specs
@@ -128,8 +129,8 @@ def limited(verified, fast_policy, tmp_path_factory):
         for band in (part["band"], *part.get("band_by_space", {}).values()):
             band.update(below=-0.25, above=0.25)
     (there / "card.json").write_text(json.dumps(known))
-    text = (root / "devices" / f"{device.local_name()}.toml").read_text()
-    (root / "devices" / f"{ELSEWHERE}.toml").write_text(text.replace(device.local_name(), ELSEWHERE))
+    text = (root / "devices" / f"{files.local_name()}.toml").read_text()
+    (root / "devices" / f"{ELSEWHERE}.toml").write_text(text.replace(files.local_name(), ELSEWHERE))
     folder = root / "reports" / "limited"
     asked = {"params_m": 8.0, "macs_m": 1e6, "flops_m": 1e6, "memory_mb": 1e3, f"latency_ms@{ELSEWHERE}": 1e6}
     found = hwbench.search(SPACE, 1e6, folder, workspace=root, evaluations=60, limits=asked)
@@ -199,7 +200,7 @@ def test_a_search_without_limits_has_its_budget_alone(verified):
 
 
 def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):
-    journal = verified.root / "luts" / device.local_name() / "onnxruntime.networks.samples.jsonl"
+    journal = verified.root / "luts" / files.local_name() / "onnxruntime.networks.samples.jsonl"
     before = journal.read_bytes()
     monkeypatch.setattr("hwbench.profiler.host.WorkerProcess", lambda *_: pytest.fail("a worker was started"))
     again = hwbench.verify(verified.folder, random=2, seed=1, workspace=verified.root, policy=fast_policy)
@@ -230,8 +231,8 @@ def test_a_search_for_another_device_is_not_measured_here(verified, tmp_path):
     (tmp_path / "search.json").write_text(json.dumps(search))
     (device_file,) = (verified.root / "devices").glob("*.toml")
     root = shutil.copytree(verified.root, tmp_path / "workspace")
-    (root / "devices" / "pi4.toml").write_text(device_file.read_text().replace(device.local_name(), "pi4"))
-    with pytest.raises(MeasurementError, match=f"Device pi4 is not this machine \\({device.local_name()}\\)") as error:
+    (root / "devices" / "pi4.toml").write_text(device_file.read_text().replace(files.local_name(), "pi4"))
+    with pytest.raises(MeasurementError, match=f"Device pi4 is not this machine \\({files.local_name()}\\)") as error:
         hwbench.verify(tmp_path, workspace=root)
     assert "\n" not in str(error.value)
 

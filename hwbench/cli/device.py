@@ -10,7 +10,7 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.device import Device
+    from hwbench.device.files import Device
 
 app = typer.Typer(
     help="What a device is: detect this machine, add a board, set an emulator up, check, show, list.", no_args_is_help=True
@@ -20,9 +20,9 @@ app = typer.Typer(
 @app.command()
 def detect(workspace: options.Workspace = options.HERE, json: options.Json = False) -> None:
     """Write devices/<name>.toml for this machine; peaks are measured by two short kernels."""
-    from hwbench import device
+    from hwbench.device import files
 
-    _show(device.detect(workspace), json)
+    _show(files.detect(workspace), json)
 
 
 @app.command()
@@ -39,9 +39,9 @@ def add(
     json: options.Json = False,
 ) -> None:
     """Write devices/<name>.toml for a board that ssh reaches; never overwrites one."""
-    from hwbench import device
+    from hwbench.device import files
 
-    _show(device.add(name, like, ssh, option or (), workspace, python, folder), json)
+    _show(files.add(name, like, ssh, option or (), workspace, python, folder), json)
 
 
 @app.command()
@@ -51,16 +51,16 @@ def setup(
     json: options.Json = False,
 ) -> None:
     """Make ready what a device needs on this machine: the emulator of an emulated one; others need nothing."""
-    from hwbench import device
     from hwbench.core.errors import UsageError
+    from hwbench.device import files
 
-    found = device.get(name, workspace)
+    found = files.get(name, workspace)
     if found.reach != "emulated":
         if found.unreachable:
             raise UsageError(f"Device {found.name} cannot be set up: {found.unreachable}.")
         done = f"Device {found.name} needs no set-up: its reach is {found.reach}."
     else:
-        from hwbench import emulator
+        from hwbench.device import emulator
 
         with console.progress(f"setting {found.emulator} up") as tick:
             made = emulator.set_up(found.emulator, tick=tick)
@@ -85,11 +85,11 @@ def check(
 
     from rich.markup import escape
 
-    from hwbench import checker
+    from hwbench.device import health
 
     with console.progress("checking") as tick:
-        findings = checker.check_device(seconds, tick)
-    verdict = checker.fit(findings)
+        findings = health.check_device(seconds, tick)
+    verdict = health.fit(findings)
     if json:
         console.emit_json({"verdict": verdict, "findings": [asdict(finding) for finding in findings]})
         return
@@ -108,18 +108,18 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show one device."""
-    from hwbench import device
+    from hwbench.device import files
 
-    _show(device.get(name, workspace), json)
+    _show(files.get(name, workspace), json)
 
 
 @app.command("list")
 def list_devices(workspace: options.Workspace = options.HERE, json: options.Json = False) -> None:
     """List every known device."""
-    from hwbench import device
     from hwbench.core.workspace import Workspace
+    from hwbench.device import files
 
-    found = [device.read(path) for path in device.files(Workspace.at(workspace))]
+    found = [files.read(path) for path in files.files(Workspace.at(workspace))]
     rows = [
         {
             "name": d.name, "kind": d.kind, "cpu": d.cpu_model, "cores": d.cores or None, "local": d.is_local, "reach": d.reach,

@@ -68,12 +68,13 @@ def predict(
     json: options.Json = False,
 ) -> None:
     """Predict ops on a GPU; measured ops of it, if given, correct the prediction."""
-    from hwbench import datasheet, device
+    from hwbench import datasheet
     from hwbench import gpu as gpus
     from hwbench.core import schema
     from hwbench.core.errors import UsageError
+    from hwbench.device import files
 
-    model, sheet = gpus.load(predictor), datasheet.of_device(device.get(gpu, workspace))
+    model, sheet = gpus.load(predictor), datasheet.of_device(files.get(gpu, workspace))
     if measured is not None:
         seen = schema.read_table(measured)
         if "latency_ms" not in seen.column_names:

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any, Literal
 
 from hwbench.core.errors import UsageError
-from hwbench.environment import CHECKED, Environment
+from hwbench.device.agent.environment import CHECKED, Environment
 from hwbench.lut.editions import Identity, as_stored, in_percent, in_words
 from hwbench.lut.table import Lut
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core.errors import DataError, UsageError
-from hwbench.environment import CHECKED, Environment
+from hwbench.device.agent.environment import CHECKED, Environment
 from hwbench.lut import fold as luts
 from hwbench.lut import schema
 from hwbench.lut.journal import Journal

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.environment import UNSAID, Environment
+from hwbench.device.agent.environment import UNSAID, Environment
 from hwbench.lut import latency, verdict
 from hwbench.lut.journal import Entry, Journal
 from hwbench.lut.sample import Measurement, Sample

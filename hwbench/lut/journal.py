@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from hwbench.core.errors import DataError, MeasurementError
 from hwbench.core.files import read_json, write_json, writing
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import schema as lut_schema
 from hwbench.lut.fold import summarise_journal
 from hwbench.lut.journal import Journal

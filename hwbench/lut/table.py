@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
-from hwbench.environment import Environment
+from hwbench.device import files as devices
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import schema as lut_schema
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.base import SOFTWARE
@@ -153,7 +153,7 @@ def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_nam
 
 def check_local(environment: Environment, path: Path) -> None:
     """Raises unless a table's environment is this machine's, now."""
-    from hwbench import environment as environments
+    from hwbench.device.agent import environment as environments
 
     runtime = registry.get("runtime", str(environment.values["runtime"]))
     here = environments.collect(runtime.name, runtime.version(), runtime.executes_on())

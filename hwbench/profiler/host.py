@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from hwbench.engine.message import PROTOCOL, decode, encode
+from hwbench.device.agent.message import PROTOCOL, decode, encode
+from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Reach, WorkerLost
+from hwbench.device.transport.local import Local
 from hwbench.lut.sample import Sample
 from hwbench.profiler.plan import Item, Plan, Progress, in_groups, in_order, wants
 from hwbench.profiler.policy import AGREEING, Policy
-from hwbench.reach.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Reach, WorkerLost
-from hwbench.reach.local import Local
 
 RECONNECTS_S = (0.5, 2.0, 8.0, 30.0)
 """Waits before a device that was lost is reached for again; after the last one the run ends, and can be gone on with."""

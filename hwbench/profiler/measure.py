@@ -21,6 +21,7 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
+from hwbench.device.transport.base import WorkerLost
 from hwbench.lut import fold as luts
 from hwbench.lut import latency as hwbench_latency
 from hwbench.lut import verdict
@@ -32,7 +33,6 @@ from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, p
 from hwbench.profiler.plan import Item, Plan
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.target import REFERENCE, reached, require_local
-from hwbench.reach.base import WorkerLost
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
 """Readings are single runs for all but the smallest models, so that percentiles are those of requests."""

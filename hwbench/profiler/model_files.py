@@ -19,7 +19,7 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.files import writing
-from hwbench.engine.message import CANARY, EMPTY
+from hwbench.device.agent.message import CANARY, EMPTY
 from hwbench.network import onnx_writer, work
 from hwbench.network.graph import Network
 from hwbench.network.op import base as ops

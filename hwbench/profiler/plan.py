@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hwbench.device.transport.base import Reach
+from hwbench.device.transport.local import Local
 from hwbench.lut import latency
 from hwbench.lut.sample import Sample
 from hwbench.profiler.policy import SLOW, Policy
-from hwbench.reach.base import Reach
-from hwbench.reach.local import Local
 
 MEMORY_LIMIT_BYTES = 2_000_000_000
 LINKS = 2

@@ -7,7 +7,8 @@ from typing import Any
 
 from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import Tick
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
+from hwbench.device.transport.base import WorkerLost
 from hwbench.lut.journal import Entry, Journal
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
@@ -15,7 +16,6 @@ from hwbench.profiler import host
 from hwbench.profiler import plan as profiler_plan
 from hwbench.profiler.plan import Item, Plan
 from hwbench.profiler.policy import Policy
-from hwbench.reach.base import WorkerLost
 
 
 def measure_into(

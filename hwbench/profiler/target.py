@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hwbench import device as devices
-from hwbench import environment as environments
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
 from hwbench.core.workspace import Workspace
-from hwbench.engine.message import EMPTY
-from hwbench.environment import Environment
+from hwbench.device import files as devices
+from hwbench.device.agent import environment as environments
+from hwbench.device.agent.environment import Environment
+from hwbench.device.agent.message import EMPTY
+from hwbench.device.transport import base as reaches
+from hwbench.device.transport.base import WorkerLost
+from hwbench.device.transport.local import Local
 from hwbench.profiler import host
 from hwbench.profiler import plan as profiler_plan
 from hwbench.profiler.plan import Item, Plan
 from hwbench.profiler.policy import COUNTING, Policy
-from hwbench.reach import base as reaches
-from hwbench.reach.base import WorkerLost
-from hwbench.reach.local import Local
 from hwbench.runtime.base import NO_CUDA
 
 REFERENCE = "onnxruntime"

@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import hwbench
-from hwbench.device import local_name
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
+from hwbench.device.files import local_name
 from hwbench.lut.table import Lut
 
 HEAVY = ("onnxruntime", "pandas", "sklearn", "numpy", "pyarrow", "scipy", "onnx", "matplotlib", "torch", "lightgbm")

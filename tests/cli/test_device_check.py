@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench.checker import Finding
 from hwbench.cli.device import app
+from hwbench.device.health import Finding
 
 
 def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +50,7 @@ def test_a_length_that_is_none_is_one_line(tmp_path):
 )
 def test_a_table_and_the_verdict(monkeypatch, statuses, line):
     findings = [Finding(f"check{i}", status, "busiest: [/b]x", "wait") for i, status in enumerate(statuses)]
-    monkeypatch.setattr("hwbench.checker.check_device", lambda seconds, tick: findings)
+    monkeypatch.setattr("hwbench.device.health.check_device", lambda seconds, tick: findings)
     shown = CliRunner().invoke(app, ["check"])
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.strip().splitlines()[-1] == line

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from hwbench import device
 from hwbench.cli.device import app
 from hwbench.core.errors import UnknownName, UsageError
+from hwbench.device import files
 
 
 def run(*arguments: object) -> str:
@@ -27,9 +27,9 @@ def no_emulator(monkeypatch, tmp_path) -> None:
 
 
 def test_the_list_says_what_can_be_reached(tmp_path):
-    device.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
+    files.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
     rows = {row["name"]: row for row in json.loads(run("list", "--workspace", tmp_path, "--json"))}
-    assert set(rows) >= {p.stem for p in (Path(device.__file__).parents[1] / "devices").glob("*.toml")} | {"desk-pi"}
+    assert set(rows) >= {p.stem for p in (Path(files.__file__).parents[2] / "devices").glob("*.toml")} | {"desk-pi"}
     assert (rows["desk-pi"]["reach"], rows["desk-pi"]["reachable"]) == ("ssh", "yes")
     assert rows["raspberry-pi-4"]["reachable"].startswith("no [ssh] host in its file")
     assert rows["nvidia-rtx-4090"]["reachable"] == "only its data sheet is known"
@@ -43,7 +43,7 @@ def test_the_list_says_what_can_be_reached(tmp_path):
 def test_any_device_can_be_shown(tmp_path, name):
     document = json.loads(run("show", name, "--workspace", tmp_path, "--json"))
     assert document["name"] == name
-    assert document["reachable"] == device.get(name, tmp_path).unreachable
+    assert document["reachable"] == files.get(name, tmp_path).unreachable
     assert document["reachable"][:20] in run("show", name, "--workspace", tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_setup_sets_an_emulator_up(tmp_path, monkeypatch):
         tick(1, 2)
         return SimpleNamespace(description="QEMU 9")
 
-    monkeypatch.setattr("hwbench.emulator.set_up", set_up)
+    monkeypatch.setattr("hwbench.device.emulator.set_up", set_up)
     shown = run("setup", "emulated-cortex-a72", "--workspace", tmp_path)
     assert shown.strip() == "Device emulated-cortex-a72 is ready: QEMU 9."
     document = json.loads(run("setup", "emulated-x86-64", "--workspace", tmp_path, "--json").splitlines()[-1])
@@ -76,7 +76,7 @@ def test_setup_sets_an_emulator_up(tmp_path, monkeypatch):
 
 
 def test_what_needs_no_setup_says_so(tmp_path):
-    device.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
+    files.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
     shown = run("setup", "desk-pi", "--workspace", tmp_path)
     assert shown.strip() == "Device desk-pi needs no set-up: its reach is ssh."
     with pytest.raises(UsageError, match=r"Device nvidia-l4 cannot be set up: only its data sheet is known\."):

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import device
 from hwbench.cli.lut import app
-from hwbench.environment import Environment
+from hwbench.device import files
+from hwbench.device.agent.environment import Environment
 from hwbench.lut.fold import fold
 from hwbench.lut.journal import Journal
 from hwbench.lut.sample import Sample
@@ -97,7 +97,7 @@ def test_history_lists_editions(path):
 
 
 def test_history_of_this_machine_is_the_default(tmp_path):
-    folder = tmp_path / "luts" / device.local_name()
+    folder = tmp_path / "luts" / files.local_name()
     file = measured(folder, {GELU: 2.0})
     fold(Journal(folder / "onnxruntime.samples.jsonl"), file, HERE, 0.01)
     document = json.loads(run("history", "--workspace", tmp_path, "--json"))

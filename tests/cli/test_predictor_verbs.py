@@ -14,8 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import active, device
+from hwbench import active
 from hwbench.cli.main import build
+from hwbench.device import files
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -59,7 +60,7 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
         "gpu/many": ["gpu-ops", "10.00% to 30.00% (zero_shot)", "80.00% to 100.00% (zero_shot)", "-", "-"],
     }
     assert "has schema 99" in rows["new/one"]["about"]
-    mine = rows[f"{device.local_name()}/onnxruntime-fp32-b1-t1-back-to-back--autoformer-tiny"]
+    mine = rows[f"{files.local_name()}/onnxruntime-fp32-b1-t1-back-to-back--autoformer-tiny"]
     assert (mine["kind"], mine["about"]) == ("op-sum", "fitted lut_sum for autoformer-tiny")
     assert mine["data"] == "onnxruntime.parquet, 18 rows"
     assert mine["error"].endswith("%")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hwbench.core.errors import DataError, UsageError
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import diff, editions
 from hwbench.lut.fold import fold
 from hwbench.lut.journal import Journal

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hwbench.core.errors import DataError, MeasurementError
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.lut.journal import Journal
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
@@ -183,7 +183,7 @@ def test_each_environment_stands_once_in_a_file_shared_by_the_journals_of_a_fold
 ADD_AT_ONCE = """
 import subprocess, sys
 from pathlib import Path
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.lut.journal import Journal
 folder, *who = sys.argv[1:]
 if not who:
@@ -212,7 +212,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from hwbench.lut.sample import Sample
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
 from hwbench.core.errors import HwbenchError
 from hwbench.lut.journal import Journal
 from hwbench.network.spec import Setting

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import hwbench
-from hwbench import device
 from hwbench.core.errors import EnvironmentMismatch, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
-from hwbench.environment import Environment
+from hwbench.device import files
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import fold as lut_fold
 from hwbench.lut import table as luts
 from hwbench.lut.fold import fold
@@ -343,7 +343,7 @@ def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path, nothing_
     asked = "--device pi4 --runtime ncnn --space SPACE"
     assert one_line(error) == f"There is no table of ncnn on pi4 in {tmp_path}. Run: hwbench profile {asked}"
     with pytest.raises(UsageError, match=r"Run: hwbench profile --runtime ncnn --space SPACE$"):
-        luts.find_lut(Workspace.at(tmp_path), device.local_name(), "ncnn")
+        luts.find_lut(Workspace.at(tmp_path), files.local_name(), "ncnn")
 
 
 # Mixing

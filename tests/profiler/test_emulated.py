@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench import emulator
 from hwbench.core.errors import MeasurementError, MissingOps
+from hwbench.device import emulator
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting

@@ -14,8 +14,10 @@ import onnx
 import pytest
 
 import hwbench
-from hwbench import environment
-from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
+from hwbench.device.agent import environment
+from hwbench.device.agent.message import CANARY, EMPTY, PROTOCOL, decode, encode
+from hwbench.device.transport.base import WorkerLost, popen
+from hwbench.device.transport.local import Local
 from hwbench.lut.sample import Sample
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
@@ -25,8 +27,6 @@ from hwbench.profiler import plan as profiler_plan
 from hwbench.profiler.host import WorkerProcess, measure
 from hwbench.profiler.plan import Item, Plan, Progress
 from hwbench.profiler.policy import COUNTING, Policy
-from hwbench.reach.base import WorkerLost, popen
-from hwbench.reach.local import Local
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 PACKAGE = Path(hwbench.__file__).parent
@@ -171,7 +171,7 @@ def test_a_worker_of_another_protocol_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("last_words", [b"", encode({"ask": "stop"})])
 def test_the_worker_ends_when_the_pipe_closes_or_it_is_told_to(python, last_words):
-    code = "import runpy; runpy.run_module('hwbench.engine.worker', run_name='__main__')"
+    code = "import runpy; runpy.run_module('hwbench.device.agent.worker', run_name='__main__')"
     feed = f"""
 import subprocess, sys
 done = subprocess.run([sys.executable, "-c", {code!r}], input={last_words!r}, capture_output=True, timeout=30)
@@ -185,7 +185,7 @@ def test_the_worker_says_nothing_when_the_host_is_gone(python, tmp_path, fast_po
     script = f"""
 import os, subprocess, sys
 read, write = os.pipe()
-worker = subprocess.Popen([sys.executable, "-m", "hwbench.engine.worker"], stdin=subprocess.PIPE, stdout=write, stderr=-1)
+worker = subprocess.Popen([sys.executable, "-m", "hwbench.device.agent.worker"], stdin=subprocess.PIPE, stdout=write, stderr=-1)
 os.close(write), os.close(read)
 print(worker.communicate({encode({"ask": "hello", "runtime": "onnxruntime"})!r}, timeout=30)[1], worker.returncode)
 """
@@ -689,7 +689,7 @@ def test_a_full_disk_there_refuses_the_item_and_goes_on(tmp_path, fast_policy):
         def start(self):
             limited = "import resource, runpy, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
             limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-            limited += "runpy.run_module('hwbench.engine.worker', run_name='__main__')"
+            limited += "runpy.run_module('hwbench.device.agent.worker', run_name='__main__')"
             return popen([sys.executable, "-c", limited], {"PYTHONPATH": str(PACKAGE.parent)})
 
     def item(key: str, path: Path) -> Item:
@@ -833,7 +833,7 @@ def test_starting_up_reports_a_refusal(tmp_path, fast_policy):
 def test_engine_and_runtime_import_only_the_standard_library_numpy_and_their_runtime(python):
     done = python(
         "import sys\n"
-        "import hwbench.engine.worker, hwbench.profiler.host, hwbench.runtime.onnxruntime\n"
+        "import hwbench.device.agent.worker, hwbench.profiler.host, hwbench.runtime.onnxruntime\n"
         "import onnxruntime\n"
         "ours = {'pandas', 'pyarrow', 'onnx', 'psutil', 'scipy', 'rich', 'typer', 'filelock', 'jinja2', 'matplotlib'}\n"
         "print(sorted(ours & set(sys.modules)))\n"
@@ -847,13 +847,13 @@ def test_a_worker_runs_with_nothing_else_installed(python):
         "import sys\n"
         "for name in ('pandas', 'pyarrow', 'onnx', 'psutil', 'scipy', 'rich', 'typer', 'filelock', 'tomli_w'):\n"
         "    sys.modules[name] = None\n"
-        "from hwbench.engine.worker import Worker\n"
+        "from hwbench.device.agent.worker import Worker\n"
         "print(Worker().answer({'ask': 'hello', 'runtime': 'onnxruntime'})['status'])\n"
     )
     assert done.stdout == "ok\n", done.stderr
 
 
-PORTABLE = sorted([*(PACKAGE / "engine").glob("*.py"), *(PACKAGE / "runtime").glob("*.py"), PACKAGE / "environment.py"])
+PORTABLE = sorted([*(PACKAGE / "device" / "agent").glob("*.py"), *(PACKAGE / "runtime").glob("*.py")])
 
 
 @pytest.mark.parametrize("path", PORTABLE, ids=lambda path: path.relative_to(PACKAGE).as_posix())

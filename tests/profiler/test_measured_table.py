@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import hwbench
-from hwbench import device
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch
-from hwbench.environment import Environment, collect
+from hwbench.device import files
+from hwbench.device.agent.environment import Environment, collect
 from hwbench.lut import schema as lut_schema
 from hwbench.lut.table import Lut
 from tests.lut.test_table import one_line
@@ -29,7 +29,7 @@ def copy(tiny_workspace, tmp_path):
 
 
 def lut_of(root):
-    return root / "luts" / device.local_name() / "onnxruntime.parquet"
+    return root / "luts" / files.local_name() / "onnxruntime.parquet"
 
 
 def test_a_table_of_this_machine_is_taken_for_local(copy):

@@ -11,8 +11,8 @@ import pytest
 
 import hwbench
 from hwbench.core.errors import UsageError
-from hwbench.engine.message import CANARY, EMPTY
-from hwbench.environment import Environment
+from hwbench.device.agent.environment import Environment
+from hwbench.device.agent.message import CANARY, EMPTY
 from hwbench.lut import fold as luts
 from hwbench.lut.journal import Entry, Journal
 from hwbench.lut.sample import Sample

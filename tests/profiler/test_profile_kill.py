@@ -21,9 +21,9 @@ import psutil
 import pytest
 
 import hwbench
-from hwbench import device
 from hwbench.core.errors import MeasurementError
 from hwbench.core.workspace import Workspace
+from hwbench.device import files
 from hwbench.lut import fold
 from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal
@@ -65,7 +65,7 @@ class Run:
 
     def __init__(self, root: Path, ending: str, code: str = PROFILE, **how: bool) -> None:
         self.root = root
-        self.path = luts.lut_path(Workspace.at(root), device.local_name(), "onnxruntime")
+        self.path = luts.lut_path(Workspace.at(root), files.local_name(), "onnxruntime")
         self.journal = self.path.with_suffix(".samples.jsonl")
         environment = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parent.parent), "TMPDIR": str(root)}
         self.stderr = (root / "stderr").open("ab")

@@ -16,16 +16,17 @@ import psutil
 import pytest
 import tomli_w
 
-from hwbench import agent, device
 from hwbench.core.errors import DataError, MeasurementError
+from hwbench.device import files
+from hwbench.device.agent import bundle
+from hwbench.device.transport.base import CRASHED, DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost
+from hwbench.device.transport.ssh import Ssh
 from hwbench.lut.journal import Journal
 from hwbench.network.spec import OpSpec
 from hwbench.profiler import host
 from hwbench.profiler.host import WorkerProcess
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import ProfileResult, profile_specs
-from hwbench.reach.base import CRASHED, DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost
-from hwbench.reach.ssh import Ssh
 from tests.device.sshd import Sshd, bare_python, script
 
 KIND = "x86" if os.uname().machine in ("x86_64", "AMD64", "i686") else "arm"
@@ -54,10 +55,10 @@ def folder(board, tmp_path) -> Path:
 
 
 @pytest.fixture
-def described(tmp_path, board) -> Callable[..., device.Device]:
+def described(tmp_path, board) -> Callable[..., files.Device]:
     """Writes a device file; what is given replaces what usually stands under [ssh]."""
 
-    def write(kind: str = KIND, **ssh: object) -> device.Device:
+    def write(kind: str = KIND, **ssh: object) -> files.Device:
         path = tmp_path / "devices" / "board.toml"
         path.parent.mkdir(exist_ok=True)
         document = {
@@ -67,7 +68,7 @@ def described(tmp_path, board) -> Callable[..., device.Device]:
             "ssh": {"host": "board", "python": sys.executable, "folder": f"{board.folder}/usual", **ssh},
         }  # fmt: skip
         path.write_text(tomli_w.dumps(document))
-        return device.read(path)
+        return files.read(path)
 
     return write
 
@@ -88,7 +89,7 @@ def lost(reach: Ssh) -> tuple[str, str]:
 
 
 def test_the_agent_is_copied_once_and_again_only_where_it_was_changed(described, folder):
-    content, digest = agent.build()
+    content, digest = bundle.build()
     path = folder / f"agent-{digest[:16]}.pyz"
     found = described(folder=str(folder))
     first = hello(Ssh(found, "onnxruntime"))
@@ -231,7 +232,7 @@ def test_a_device_without_sftp_says_so(described, folder, tmp_path, monkeypatch)
 
 def test_a_device_without_room_for_the_agent_is_refused(described):
     """/proc is a file system without a free byte."""
-    room = f"0 bytes free in /proc, the agent takes {len(agent.build()[0])}"
+    room = f"0 bytes free in /proc, the agent takes {len(bundle.build()[0])}"
     assert lost(Ssh(described(folder="/proc"), "onnxruntime")) == (REFUSED, f"disk full on board: {room}")
 
 

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import device as devices
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, MissingOps, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
-from hwbench.environment import Environment
+from hwbench.device import files as devices
+from hwbench.device.agent.environment import Environment
 from hwbench.lut import schema as lut_schema
 from hwbench.lut import table as luts
 from hwbench.lut.importers.published import Published, read

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench import emulator
 from hwbench.core.errors import MeasurementError, UnknownName
-from hwbench.emulator import EMULATORS, Emulator
-from hwbench.engine import counter
+from hwbench.device import emulator
+from hwbench.device.agent import counter
+from hwbench.device.emulator import EMULATORS, Emulator
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
@@ -28,8 +28,8 @@ SETTING = {"dtype": "fp32", "batch": 1, "threads": 1, "scenario": "back-to-back"
 GUEST = """
 import json, os, platform, sys
 import numpy as np
-from hwbench import environment
-from hwbench.engine import counter
+from hwbench.device.agent import environment
+from hwbench.device.agent import counter
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 counting = counter.find()

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwbench.engine import machine, worker
-from hwbench.engine.message import CANARY, EMPTY
-from hwbench.engine.worker import Loaded, Worker
+from hwbench.device.agent import machine, worker
+from hwbench.device.agent.message import CANARY, EMPTY
+from hwbench.device.agent.worker import Loaded, Worker
 
 MS = 1_000_000
 POLICY = {

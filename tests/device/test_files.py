@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from hwbench import device, emulator
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
-from hwbench.environment import cpu_facts
+from hwbench.device import emulator, files
+from hwbench.device.agent.environment import cpu_facts
 
-ROOT = Path(device.__file__).parents[1]
+ROOT = Path(files.__file__).parents[2]
 SHIPPED = sorted((ROOT / "devices").glob("*.toml"))
 PI4 = {
     "schema": 1,
@@ -64,12 +64,12 @@ def one_line(error: pytest.ExceptionInfo) -> str:
 
 
 def test_what_detect_wrote_reads_back(tmp_path):
-    device.detect(tmp_path)
+    files.detect(tmp_path)
     (path,) = (tmp_path / "devices").iterdir()
-    found = device.get("local", tmp_path)
+    found = files.get("local", tmp_path)
     assert found.path == path
-    assert path.stem == found.name == device.local_name()
-    assert found == device.get(found.name, tmp_path) == device.read(path)
+    assert path.stem == found.name == files.local_name()
+    assert found == files.get(found.name, tmp_path) == files.read(path)
     assert found.is_local
     assert (found.cpu_model, found.isa, found.cores) == (cpu_facts()["model"], tuple(cpu_facts()["isa"]), os.cpu_count())
     threads = sorted({1, os.cpu_count()})
@@ -90,44 +90,46 @@ def test_what_detect_wrote_reads_back(tmp_path):
     ],
 )
 def test_a_machine_is_named_after_its_cpu(monkeypatch, model, name):
-    monkeypatch.setattr("hwbench.environment.cpu_facts", lambda: {"model": model, "signature": "6-85-7", "isa": []})
+    monkeypatch.setattr(
+        "hwbench.device.agent.environment.cpu_facts", lambda: {"model": model, "signature": "6-85-7", "isa": []}
+    )
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert device.local_name() == name
+    assert files.local_name() == name
 
 
 def test_a_device_file_reads_back(tmp_path):
-    found = device.read(write(tmp_path, PI4))
+    found = files.read(write(tmp_path, PI4))
     assert (found.name, found.kind, found.cores, found.isa) == ("pi4", "arm", 4, ("asimd",))
     assert (found.caches_bytes, found.peaks) == ({"l1d": 32768}, {"gflops_fp32_1_threads": 11.5})
     assert not found.is_local
-    assert device.get("pi4", tmp_path) == found
-    assert device.resolve("pi4", tmp_path) == "pi4"
-    assert device.resolve("local", tmp_path) == device.local_name()
+    assert files.get("pi4", tmp_path) == found
+    assert files.resolve("pi4", tmp_path) == "pi4"
+    assert files.resolve("local", tmp_path) == files.local_name()
 
 
 @pytest.mark.parametrize("dotted", FIELDS)
 def test_a_missing_or_wrong_field_is_named(tmp_path, dotted):
     path = write(tmp_path, changed(dotted))
     with pytest.raises(DataError) as error:
-        device.read(path)
+        files.read(path)
     assert re.search(rf"{re.escape(str(path))}: '{dotted}' must be a \w+, found nothing\.", one_line(error))
     for wrong in (True, 1.5):  # no field is either
         write(tmp_path, changed(dotted, wrong))
         with pytest.raises(DataError) as error:
-            device.read(path)
+            files.read(path)
         assert re.search(rf"'{dotted}' must be a \w+, found {wrong}\.", one_line(error))
 
 
 def test_a_section_that_is_no_section_is_named(tmp_path):
     with pytest.raises(DataError, match=r"'cpu\.model' must be a str, found nothing"):
-        device.read(write(tmp_path, {**PI4, "cpu": "Cortex"}))
+        files.read(write(tmp_path, {**PI4, "cpu": "Cortex"}))
 
 
 @pytest.mark.parametrize("text", ["schema = ", "{}", "cpu = 1\ncpu = 2", "schema = 1\n[cpu\n"])
 def test_what_is_no_toml_is_one_line(tmp_path, text):
     path = write(tmp_path, text)
     with pytest.raises(DataError) as error:
-        device.read(path)
+        files.read(path)
     assert one_line(error).startswith(f"Device file {path} is not readable TOML (")
     assert "run: hwbench device detect" in str(error.value)
 
@@ -136,45 +138,45 @@ def test_bytes_that_are_no_text_are_one_line(tmp_path):
     path = write(tmp_path, "")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="is not readable TOML"):
-        device.read(path)
+        files.read(path)
 
 
 def test_a_newer_file_says_update_hwbench(tmp_path):
     path = write(tmp_path, {"schema": 2, "everything": "else"})
     with pytest.raises(DataError) as error:
-        device.read(path)
+        files.read(path)
     assert one_line(error) == f"Device file {path} has schema 2, this hwbench knows 1: update hwbench."
 
 
 def test_an_unknown_way_to_reach_a_device_is_refused(tmp_path):
     with pytest.raises(DataError, match="reach 'telepathy' is unknown; available: local"):
-        device.read(write(tmp_path, changed("reach", "telepathy")))
+        files.read(write(tmp_path, changed("reach", "telepathy")))
 
 
 def test_an_unknown_device_is_answered_with_the_nearest(tmp_path, nothing_packaged):
     write(tmp_path, PI4)
     write(nothing_packaged, {**PI4, "name": "pi5"}, "pi5")
-    for ask in (device.get, device.resolve):
+    for ask in (files.get, files.resolve):
         with pytest.raises(UnknownName) as error:
             ask("pi-4", tmp_path)
         assert one_line(error).startswith("Unknown device 'pi-4'. Did you mean pi4")
         assert str(error.value).endswith("Available: local, pi4, pi5.")
-    assert device.get("pi5", tmp_path).path.parent.parent == nothing_packaged
-    assert [path.stem for path in device.files(Workspace.at(tmp_path))] == ["pi4", "pi5"]
+    assert files.get("pi5", tmp_path).path.parent.parent == nothing_packaged
+    assert [path.stem for path in files.files(Workspace.at(tmp_path))] == ["pi4", "pi5"]
 
 
 def test_a_machine_without_a_file_says_how_to_get_one(tmp_path, nothing_packaged):
-    for name in ("local", device.local_name()):
+    for name in ("local", files.local_name()):
         with pytest.raises(UnknownName) as error:
-            device.get(name, tmp_path)
+            files.get(name, tmp_path)
         assert one_line(error) == (
-            f"This machine ({device.local_name()}) has no device file in {tmp_path}. Run: hwbench device detect"
+            f"This machine ({files.local_name()}) has no device file in {tmp_path}. Run: hwbench device detect"
         )
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_file_is_sound(path):
-    found = device.read(path)
+    found = files.read(path)
     text = path.read_text()
     assert found.name == path.stem
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", found.detected_on)
@@ -198,13 +200,13 @@ def test_a_shipped_file_is_sound(path):
 
 @pytest.mark.parametrize(("name", "flops_per_cycle"), [("raspberry-pi-4", 8), ("raspberry-pi-5", 16), ("jetson-orin-nano", 16)])
 def test_a_stated_peak_is_cores_times_clock_times_width(name, flops_per_cycle):
-    found = device.get(name, ROOT)
+    found = files.get(name, ROOT)
     assert found.peaks["stated_gflops_fp32"] == pytest.approx(found.cores * found.clock_mhz / 1e3 * flops_per_cycle)
 
 
 @pytest.mark.parametrize("name", emulator.EMULATORS)
 def test_an_emulated_device_is_what_its_guest_sees(tmp_path, name):
-    found = device.get(f"emulated-{name}", ROOT)
+    found = files.get(f"emulated-{name}", ROOT)
     (tmp_path / "cpuinfo").write_text(emulator.EMULATORS[name].cpuinfo)
     seen = cpu_facts(str(tmp_path / "cpuinfo"))
     assert (found.emulator, found.cpu_model, found.cpu_signature) == (name, seen["model"], seen["signature"])
@@ -214,11 +216,11 @@ def test_an_emulated_device_is_what_its_guest_sees(tmp_path, name):
 
 def test_a_device_says_why_it_cannot_be_reached(tmp_path, monkeypatch):
     def why(document: dict) -> str | None:
-        return device.read(write(tmp_path, document)).unreachable
+        return files.read(write(tmp_path, document)).unreachable
 
     assert why(reached("none")) == "only its data sheet is known"
-    assert why(PI4) == f"it is pi4, this machine is {device.local_name()}"
-    assert why({**PI4, "name": device.local_name()}) is None
+    assert why(PI4) == f"it is pi4, this machine is {files.local_name()}"
+    assert why({**PI4, "name": files.local_name()}) is None
     assert why(reached("ssh", host="")) == "no [ssh] host in its file; run: hwbench device add MINE --like pi4 --ssh USER@HOST"
     assert why(reached("ssh", host="pi@desk")) is None
 
@@ -227,16 +229,16 @@ def test_a_device_says_why_it_cannot_be_reached(tmp_path, monkeypatch):
     assert said.startswith(f"Emulator cortex-a72 is not set up in {tmp_path / 'empty'}")
     assert said.endswith("Run: hwbench device setup emulated-cortex-a72")
     assert why(reached("emulated", emulator="cortex-a7")).startswith("Unknown emulator 'cortex-a7'. Did you mean cortex-a72?")
-    monkeypatch.setattr("hwbench.emulator.find", lambda name: name)
+    monkeypatch.setattr("hwbench.device.emulator.find", lambda name: name)
     assert why(reached("emulated", emulator="cortex-a72")) is None
 
 
 def test_ssh_and_emulated_sections_read_back(tmp_path):
     options = ["Port=2222", "ProxyJump=me@gate"]
-    found = device.read(write(tmp_path, reached("ssh", host="pi@desk", python="python3.11", folder="work", options=options)))
+    found = files.read(write(tmp_path, reached("ssh", host="pi@desk", python="python3.11", folder="work", options=options)))
     assert found.ssh == {"host": "pi@desk", "python": "python3.11", "folder": "work", "options": options}
     assert found.emulator == ""
-    found = device.read(write(tmp_path, reached("emulated", emulator="cortex-a72")))
+    found = files.read(write(tmp_path, reached("emulated", emulator="cortex-a72")))
     assert (found.emulator, found.ssh) == ("cortex-a72", {})
 
 
@@ -267,26 +269,26 @@ def test_ssh_and_emulated_sections_read_back(tmp_path):
 def test_what_a_way_to_a_device_cannot_be_is_one_line(tmp_path, document, said):
     path = write(tmp_path, document)
     with pytest.raises(DataError) as error:
-        device.read(path)
+        files.read(path)
     assert one_line(error).startswith(f"Device file {path}")
     assert said in str(error.value)
 
 
 def test_a_board_is_added_like_another(tmp_path):
-    made = device.add("desk-pi", "raspberry-pi-4", "pi@192.0.2.7", ["Port=2222"], tmp_path, python="/usr/bin/python3.11")
-    like = device.get("raspberry-pi-4", tmp_path)
+    made = files.add("desk-pi", "raspberry-pi-4", "pi@192.0.2.7", ["Port=2222"], tmp_path, python="/usr/bin/python3.11")
+    like = files.get("raspberry-pi-4", tmp_path)
     assert made.path == tmp_path / "devices" / "desk-pi.toml"
     assert (made.name, made.reach, made.unreachable) == ("desk-pi", "ssh", None)
     assert made.ssh == {"host": "pi@192.0.2.7", "python": "/usr/bin/python3.11", "options": ["Port=2222"]}
     same = ("kind", "cpu_model", "cpu_signature", "isa", "cores", "clock_mhz", "memory_bytes", "caches_bytes", "peaks")
     assert [getattr(made, name) for name in same] == [getattr(like, name) for name in same]
     assert "# Sources. Board, clock, memory: Raspberry Pi 4 Model B data sheet" in made.path.read_text()
-    assert device.get("desk-pi", tmp_path) == made
-    again = device.add("raspberry-pi-4", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
-    assert device.get("raspberry-pi-4", tmp_path) == again, "a workspace's file hides the shipped one"
+    assert files.get("desk-pi", tmp_path) == made
+    again = files.add("raspberry-pi-4", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
+    assert files.get("raspberry-pi-4", tmp_path) == again, "a workspace's file hides the shipped one"
     with pytest.raises(UsageError, match=r"There is a device file .*desk-pi\.toml already"):
-        device.add("desk-pi", "raspberry-pi-4", "pi@other", workspace=tmp_path)
-    assert device.get("desk-pi", tmp_path) == made
+        files.add("desk-pi", "raspberry-pi-4", "pi@other", workspace=tmp_path)
+    assert files.get("desk-pi", tmp_path) == made
 
 
 @pytest.mark.parametrize(
@@ -304,6 +306,6 @@ def test_a_board_is_added_like_another(tmp_path):
 )
 def test_a_board_that_cannot_be_added_leaves_nothing(tmp_path, arguments, said):
     with pytest.raises(UsageError) as error:
-        device.add(*arguments, workspace=tmp_path)
+        files.add(*arguments, workspace=tmp_path)
     assert said in one_line(error)
     assert not list(tmp_path.rglob("*.toml"))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hwbench import checker
-from hwbench.checker import CpuTimes, Finding
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.device import health
+from hwbench.device.health import CpuTimes, Finding
 
 NAMES = [
     *("noise floor", "other load", "governor", "turbo", "throttling", "thread spinning"),
@@ -36,14 +36,14 @@ def cycle(*parts: tuple[int, float], length: int = 4000) -> list[float]:
 
 def test_the_verdict_is_the_worst_readable_finding():
     of = {status: Finding(status, status, "") for status in ("good", "warning", "bad", "unreadable")}
-    assert checker.fit([of["good"], of["unreadable"]]) == "fit"
-    assert checker.fit([of["good"], of["warning"], of["unreadable"]]) == "usable"
-    assert checker.fit([of["warning"], of["bad"], of["good"]]) == "unfit"
+    assert health.fit([of["good"], of["unreadable"]]) == "fit"
+    assert health.fit([of["good"], of["warning"], of["unreadable"]]) == "usable"
+    assert health.fit([of["warning"], of["bad"], of["good"]]) == "unfit"
 
 
 def test_the_steady_level_is_neither_the_rare_fastest_nor_the_slow_state():
-    assert checker.steady_level(cycle((1, 74.0), (59, 80.0), (40, 130.0))) == pytest.approx(80e3, rel=0.001)
-    assert checker.steady_level([5.0]) == 5.0
+    assert health.steady_level(cycle((1, 74.0), (59, 80.0), (40, 130.0))) == pytest.approx(80e3, rel=0.001)
+    assert health.steady_level([5.0]) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_steady_level_is_neither_the_rare_fastest_nor_the_slow_state():
     ],
 )
 def test_noise_floor(readings, status, says):
-    finding = checker.noise_floor(readings)
+    finding = health.noise_floor(readings)
     assert finding.status == status
     assert says in finding.found
     assert bool(finding.advice) == (status != "good")
@@ -75,14 +75,14 @@ def times(at_s: float, busy_s: float, stolen_s: float = 0.0, own_s: float = 0.0)
 def test_other_load_is_judged_in_cores_without_our_own(busy_s, status):
     before, after = times(10, 100, own_s=3), times(11, 100 + busy_s + 0.4, own_s=3.4)
     names = {1: ("init", 50.0), 7: ("make", 1.0)}
-    finding = checker.other_load(before, after, names, {**names, 7: ("make", 1.0 + busy_s / 3), 8: ("cc1plus", busy_s / 2)})
+    finding = health.other_load(before, after, names, {**names, 7: ("make", 1.0 + busy_s / 3), 8: ("cc1plus", busy_s / 2)})
     assert finding.status == status
     assert finding.found.startswith(f"{busy_s:.2f} cores used by other processes over 1.0 s; busiest: cc1plus")
     assert finding.advice == ("" if status == "good" else "stop cc1plus, or wait until it has ended")
 
 
 def test_load_no_visible_process_explains_is_said_to_be_so():
-    finding = checker.other_load(times(0, 0), times(2, 2), {1: ("init", 5.0)}, {1: ("init", 5.0)})
+    finding = health.other_load(times(0, 0), times(2, 2), {1: ("init", 5.0)}, {1: ("init", 5.0)})
     assert (finding.status, finding.found) == ("bad", "1.00 cores used by other processes over 2.0 s")
     assert "no process seen here accounts for it" in finding.advice
 
@@ -90,16 +90,16 @@ def test_load_no_visible_process_explains_is_said_to_be_so():
 def test_cpu_times_are_the_kernels(tmp_path):
     hertz = os.sysconf("SC_CLK_TCK")
     stat = tree(tmp_path, {"stat": "cpu  100 20 30 9999 777 4 6 50 100 0\ncpu0 1 1 1 1 1 1 1 1 1 1"}) / "stat"
-    found = checker.cpu_times(stat)
+    found = health.cpu_times(stat)
     assert found is not None
     assert (found.busy_s, found.stolen_s) == (pytest.approx(160 / hertz), pytest.approx(50 / hertz))
 
 
 @pytest.mark.parametrize("text", ["", "intr 1 2 3 4 5 6 7 8 9", "cpu 1 2 3", "cpu 1 2 3 4 5 6 7 -"])
 def test_cpu_times_that_are_none_make_the_load_unreadable(tmp_path, text):
-    assert checker.cpu_times(tree(tmp_path, {"stat": text}) / "stat") is None
-    assert checker.cpu_times(tmp_path / "absent") is None
-    assert checker.other_load(None, times(1, 1), {}, {}).status == "unreadable"
+    assert health.cpu_times(tree(tmp_path, {"stat": text}) / "stat") is None
+    assert health.cpu_times(tmp_path / "absent") is None
+    assert health.other_load(None, times(1, 1), {}, {}).status == "unreadable"
 
 
 def test_a_busy_process_beside_us_is_seen():
@@ -108,9 +108,9 @@ def test_a_busy_process_beside_us_is_seen():
         assert burner.stdout is not None
         burner.stdout.readline()
         for _ in range(5):  # a hypervisor may hold back the burner for a while
-            names, before = checker.process_times(), checker.cpu_times()
+            names, before = health.process_times(), health.cpu_times()
             time.sleep(0.5)
-            finding = checker.other_load(before, checker.cpu_times(), names, checker.process_times())
+            finding = health.other_load(before, health.cpu_times(), names, health.process_times())
             if finding.status == "bad":
                 break
         assert finding.status == "bad", finding
@@ -122,11 +122,11 @@ def test_a_busy_process_beside_us_is_seen():
 
 
 def test_governor(tmp_path):
-    assert checker.governor(tmp_path).status == "unreadable"
+    assert health.governor(tmp_path).status == "unreadable"
     cpus = tree(tmp_path, {f"cpu{i}/cpufreq/scaling_governor": "performance" for i in range(12)})
-    assert checker.governor(cpus) == Finding("governor", "good", "performance on 12 cores")
+    assert health.governor(cpus) == Finding("governor", "good", "performance on 12 cores")
     tree(cpus, {"cpu11/cpufreq/scaling_governor": "powersave"})
-    mixed = checker.governor(cpus)
+    mixed = health.governor(cpus)
     assert (mixed.status, mixed.found) == ("warning", "performance on 11 cores, powersave on 1 cores")
     assert mixed.advice.startswith("run: echo performance | sudo tee ")
 
@@ -143,31 +143,29 @@ def test_governor(tmp_path):
     ],
 )
 def test_turbo(tmp_path, files, status, says):
-    finding = checker.turbo(tree(tmp_path, files))
+    finding = health.turbo(tree(tmp_path, files))
     assert finding.status == status
     assert says in finding.advice
 
 
 def test_throttling(tmp_path):
-    assert checker.throttle_count(tmp_path) is None
-    assert checker.hottest_c(tmp_path) is None
+    assert health.throttle_count(tmp_path) is None
+    assert health.hottest_c(tmp_path) is None
     counters = {f"cpu{i}/thermal_throttle/{what}_throttle_count": "3" for i in range(2) for what in ("core", "package")}
     zones = {"thermal_zone0/temp": "41000", "thermal_zone1/temp": "67500", "thermal_zone2/temp": "broken"}
     tree(tmp_path, {**counters, **zones, "cpu0/thermal_throttle/core_throttle_total_time_ms": "900"})
-    assert checker.throttle_count(tmp_path) == 12
-    assert checker.hottest_c(tmp_path) == 67.5
-    assert checker.throttling(12, 12, 67.5) == Finding(
-        "throttling", "good", "throttle counters stayed at 12; hottest zone 68 C"
-    )
-    risen = checker.throttling(12, 14, None)
+    assert health.throttle_count(tmp_path) == 12
+    assert health.hottest_c(tmp_path) == 67.5
+    assert health.throttling(12, 12, 67.5) == Finding("throttling", "good", "throttle counters stayed at 12; hottest zone 68 C")
+    risen = health.throttling(12, 14, None)
     assert (risen.status, risen.found) == ("bad", "throttle counters rose by 2 during the check; no temperature readable")
-    assert checker.throttling(None, None, 50.0).status == "unreadable"
+    assert health.throttling(None, None, 50.0).status == "unreadable"
 
 
 def test_thread_spinning():
-    assert checker.thread_spinning().status == "unreadable"
-    assert checker.thread_spinning(0.1, 40.0).status == "good"
-    still = checker.thread_spinning(38.0, 40.0)
+    assert health.thread_spinning().status == "unreadable"
+    assert health.thread_spinning(0.1, 40.0).status == "good"
+    still = health.thread_spinning(38.0, 40.0)
     assert still.status == "warning"
     assert "38.0 ms" in still.found
     assert "40.0 ms" in still.found
@@ -178,7 +176,7 @@ def test_thread_spinning():
     [(8, 0, "good"), (8, 0.2, "warning"), (2.9, 0, "warning"), (1.0, 0, "warning"), (0.9, 0.5, "bad")],
 )
 def test_memory(available_gb, swapped_gb, status):
-    finding = checker.memory(int(available_gb * 1e9), int(swapped_gb * 1e9))
+    finding = health.memory(int(available_gb * 1e9), int(swapped_gb * 1e9))
     assert finding.status == status
     assert f"{available_gb:.1f} GB of RAM" in finding.found
 
@@ -217,35 +215,35 @@ V1, V2 = "5:memory:/a\n3:cpu,cpuacct:/docker/x\n0::/", "0::/user.slice/job"
 )
 def test_cpu_quotas_of_both_cgroup_versions(tmp_path, own, files, quotas):
     tree(tmp_path, {"own": own})
-    assert checker.cpu_quotas(tmp_path / "own", tree(tmp_path / "cgroup", files)) == quotas
+    assert health.cpu_quotas(tmp_path / "own", tree(tmp_path / "cgroup", files)) == quotas
 
 
 def test_cpu_limit(tmp_path):
     own, root = tree(tmp_path, {"own": "0::/"}) / "own", tree(tmp_path / "cgroup", {"cgroup.procs": "1"})
-    assert checker.cpu_limit(4, 4, own, root) == Finding("CPU limit", "good", "4 of 4 cores may be used; no quota")
-    pinned = checker.cpu_limit(4, 1, own, root)
+    assert health.cpu_limit(4, 4, own, root) == Finding("CPU limit", "good", "4 of 4 cores may be used; no quota")
+    pinned = health.cpu_limit(4, 1, own, root)
     assert (pinned.status, pinned.found) == ("warning", "1 of 4 cores may be used; no quota")
     assert "affinity" in pinned.advice
     tree(root, {"cpu.max": "150000 100000"})
-    limited = checker.cpu_limit(4, 4, own, root)
+    limited = health.cpu_limit(4, 4, own, root)
     assert limited.status == "warning"
     assert limited.found == "4 of 4 cores may be used; quota 150 ms of CPU time per 100 ms (1.5 cores)"
-    assert checker.cpu_limit(1, 1, own, root).status == "good", "the quota is above what there is"
-    assert checker.cpu_limit(4, 4, tmp_path / "absent", root).status == "unreadable"
-    assert checker.cpu_limit(4, 2, tmp_path / "absent", root).status == "warning"
+    assert health.cpu_limit(1, 1, own, root).status == "good", "the quota is above what there is"
+    assert health.cpu_limit(4, 4, tmp_path / "absent", root).status == "unreadable"
+    assert health.cpu_limit(4, 2, tmp_path / "absent", root).status == "warning"
 
 
 def test_virtual_machine(tmp_path):
     info = tree(
         tmp_path, {"vm": "processor\t: 0\nflags\t\t: fpu sse hypervisor avx", "metal": "flags\t: fpu", "arm": "Features: fp"}
     )
-    under = checker.virtual_machine(times(0, 10, 1), times(1, 10.9, 1.1), info / "vm")
+    under = health.virtual_machine(times(0, 10, 1), times(1, 10.9, 1.1), info / "vm")
     assert under.status == "warning"
     assert under.found == "runs under a hypervisor; 10.0 % of the running time stolen during the noise reading"
-    assert "stolen time not readable" in checker.virtual_machine(None, None, info / "vm").found
-    assert checker.virtual_machine(None, None, info / "metal").status == "good"
-    assert checker.virtual_machine(None, None, info / "arm").status == "unreadable"
-    assert checker.virtual_machine(None, None, info / "absent").status == "unreadable"
+    assert "stolen time not readable" in health.virtual_machine(None, None, info / "vm").found
+    assert health.virtual_machine(None, None, info / "metal").status == "good"
+    assert health.virtual_machine(None, None, info / "arm").status == "unreadable"
+    assert health.virtual_machine(None, None, info / "absent").status == "unreadable"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +257,7 @@ def test_virtual_machine(tmp_path):
 )
 def test_timer(step_ns, every, status, says):
     calls = iter(range(10**6))
-    finding = checker.timer(lambda: next(calls) // every * step_ns)
+    finding = health.timer(lambda: next(calls) // every * step_ns)
     assert finding.status == status
     assert says in finding.found
 
@@ -267,23 +265,23 @@ def test_timer(step_ns, every, status, says):
 @pytest.mark.parametrize("seconds", [0, -1, 601, float("nan")])
 def test_a_length_that_is_none_is_refused(seconds):
     with pytest.raises(UsageError, match="more than 0 and at most 600 seconds"):
-        checker.check_device(seconds)
+        health.check_device(seconds)
 
 
 def test_a_process_of_the_check_that_fails_is_one_line():
     with pytest.raises(MeasurementError, match=r"^A process of the device check failed: ValueError: .*'soon'$"):
-        checker._child("import sys; float(sys.argv[1])", "soon", timeout_s=30)
+        health._child("import sys; float(sys.argv[1])", "soon", timeout_s=30)
     with pytest.raises(MeasurementError, match=r"did not end within 0\.2 s"):
-        checker._child("import time; time.sleep(30)", "", timeout_s=0.2)
+        health._child("import time; time.sleep(30)", "", timeout_s=0.2)
 
 
 def test_this_machine():
     seen: list[tuple[int, int]] = []
-    findings = checker.check_device(0.3, lambda done, total: seen.append((done, total)))
+    findings = health.check_device(0.3, lambda done, total: seen.append((done, total)))
     assert [finding.name for finding in findings] == NAMES
     assert all(finding.found for finding in findings)
     assert not [finding for finding in findings if finding.status == "good" and finding.advice]
     assert not [finding for finding in findings if finding.status in ("warning", "bad") and not finding.advice]
     assert {finding.status for finding in findings} <= {"good", "warning", "bad", "unreadable"}
-    assert checker.fit(findings) in ("fit", "usable", "unfit")
+    assert health.fit(findings) in ("fit", "usable", "unfit")
     assert seen == [(i, 4) for i in range(1, 5)]

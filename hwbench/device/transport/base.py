@@ -11,7 +11,7 @@ import signal
 import subprocess
 from typing import Any, Protocol
 
-from hwbench.device import Device
+from hwbench.device.files import Device
 
 SIGNALS = {signal.SIGKILL: "killed; out of memory?", signal.SIGSEGV: "segmentation fault", signal.SIGILL: "illegal instruction"}
 CRASHED, HUNG, REFUSED = "crashed", "hung", "refused"

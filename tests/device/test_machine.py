@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwbench.engine import machine
+from hwbench.device.agent import machine
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
-from hwbench.device import Device
-from hwbench.reach.base import crashed, popen
+from hwbench.device.files import Device
+from hwbench.device.transport.base import crashed, popen
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Pools of other libraries would idle beside the measurement."""
@@ -26,7 +26,7 @@ class Local:
     def start(self) -> subprocess.Popen[bytes]:
         """A worker in this Python."""
         environment = {**ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
-        return popen([sys.executable, "-m", "hwbench.engine.worker"], environment)
+        return popen([sys.executable, "-m", "hwbench.device.agent.worker"], environment)
 
     def ending(self, code: int) -> tuple[str, str]:
         """A child process only crashes."""

@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from hwbench.environment import CHECKED, ISA_FLAGS, UNSAID, Environment, collect, cpu_facts
+from hwbench.device.agent.environment import CHECKED, ISA_FLAGS, UNSAID, Environment, collect, cpu_facts
 
 X86 = """processor	: 0
 vendor_id	: GenuineIntel

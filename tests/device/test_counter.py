@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench import emulator
-from hwbench.engine import counter
+from hwbench.device import emulator
+from hwbench.device.agent import counter
 
 GUEST = """
 import ctypes, json, mmap, os, platform

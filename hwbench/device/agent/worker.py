@@ -1,4 +1,4 @@
-"""The measuring worker (`python -m hwbench.engine.worker`): reads one request per line, answers one line.
+"""The measuring worker (`python -m hwbench.device.agent.worker`): reads one request per line, answers one line.
 
 Imports the standard library, numpy and the runtime asked for, nothing else, so that the same files run on
 a device with Python 3.9. Whatever native libraries print goes to stderr; the answers have the pipe alone.
@@ -22,9 +22,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hwbench import environment
-from hwbench.engine import counter, machine
-from hwbench.engine.message import CANARY, EMPTY, PROTOCOL, decode, encode
+from hwbench.device.agent import counter, environment, machine
+from hwbench.device.agent.message import CANARY, EMPTY, PROTOCOL, decode, encode
 from hwbench.runtime.base import difference
 
 SETTLE_NS = 2_000_000

@@ -4,7 +4,7 @@ A worker that runs under the plugin finds HWBENCH_COUNTER=FILE in its environmen
 every pair of markers. Unit: instructions. The first dozen runs of anything are dearer, as CPython specialises its bytecode
 and allocators fill their lists: leave them out. Exact for a single thread only.
 
-Standard library only, Python >= 3.9. Set-up and command line: hwbench/emulator.py.
+Standard library only, Python >= 3.9. Set-up and command line: hwbench/device/emulator.py.
 """
 
 from __future__ import annotations

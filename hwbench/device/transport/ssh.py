@@ -6,8 +6,8 @@
     folder = "/mnt/card/hwbench"      default .cache/hwbench; holds the agent and, for moments, models
     options = ["Port=2222"]           as ssh_config spells them, where an alias is not wanted
 
-Nothing listens on a port and no password is ever asked for. The agent (hwbench/agent.py) is copied where the device has none
-with its hash, and its exit code tells a worker that died there (128 + signal) from a connection that did (255).
+Nothing listens on a port and no password is ever asked for. The agent (hwbench/device/agent/bundle.py) is copied where the
+device has none with its hash, and its exit code tells a worker that died there (128 + signal) from a connection that did (255).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from hwbench import agent
 from hwbench.core.errors import DataError
-from hwbench.device import Device
-from hwbench.reach.base import DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost, crashed
+from hwbench.device.agent import bundle
+from hwbench.device.files import Device
+from hwbench.device.transport.base import DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost, crashed
 
 FIXED = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no")
 """Never a question, a forwarded port or another command, whatever the configuration says for people."""
@@ -111,7 +111,7 @@ class Ssh:
 
     def _installed(self) -> str:
         """The agent's path on the device, copied there if it has none of this hash."""
-        (content, digest), said = agent.build(), ""
+        (content, digest), said = bundle.build(), ""
         name = f"agent-{digest[:16]}.pyz"
         part = f".{name}.{uuid.uuid4().hex[:8]}"
         found = self._look(name, part, digest)
@@ -125,8 +125,8 @@ class Ssh:
 
     def _look(self, name: str, part: str, digest: str) -> dict[str, Any]:
         """What the device says of itself, if a worker can run there."""
-        command = [self._python, "-", self._folder, name, part, digest, *agent.MODULES]
-        code, lines, said = self._call(self._ssh(command), agent.PROBE.encode())
+        command = [self._python, "-", self._folder, name, part, digest, *bundle.MODULES]
+        code, lines, said = self._call(self._ssh(command), bundle.PROBE.encode())
         if code == LOST:
             why = "".join(f": {line}" for line in said[-1:])
             raise WorkerLost(UNREACHABLE, f"{self._host} cannot be reached{why}; try: ssh {self._host} true")
@@ -137,7 +137,7 @@ class Ssh:
         if len(lines) > 1 or not lines[0].startswith("{"):
             raise _refused(f"the login shell of {self._host} prints '{lines[0]}' into every command's output; make it silent")
         found: dict[str, Any] = json.loads(lines[0])
-        kind, version, oldest = self._device.kind, found["python"], agent.OLDEST_PYTHON
+        kind, version, oldest = self._device.kind, found["python"], bundle.OLDEST_PYTHON
         if kind in MACHINES and not re.fullmatch(MACHINES[kind], found["machine"].lower()):
             raise _refused(f"device file says {kind}, {self._host} answered {found['machine']}; mend {self._device.path}")
         if tuple(version) < oldest:

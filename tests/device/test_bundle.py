@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench import agent
-from hwbench.engine.message import PROTOCOL, decode, encode
+from hwbench.device.agent import bundle
+from hwbench.device.agent.message import PROTOCOL, decode, encode
 from hwbench.network import onnx_writer
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
@@ -38,7 +38,7 @@ finally:
 
 @pytest.fixture(scope="module")
 def built() -> tuple[bytes, str]:
-    return agent.build()
+    return bundle.build()
 
 
 @pytest.fixture(scope="module")
@@ -56,40 +56,39 @@ def top_imports(source: str) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= names if node.module in ("hwbench", "hwbench.engine", "hwbench.runtime") else {node.module}
+            found |= names if node.module in ("hwbench", "hwbench.device.agent", "hwbench.runtime") else {node.module}
     return found
 
 
 def test_equal_sources_give_equal_bytes(built, package_copy, python):
-    assert agent.build() == built
+    assert bundle.build() == built
     assert hashlib.sha256(built[0]).hexdigest() == built[1]
     for path in package_copy.rglob("*.py"):  # neither times nor folders count
         os.utime(path, (0, 0))
-    code = "from hwbench import agent; print(agent.__file__, agent.build()[1])"
+    code = "from hwbench.device.agent import bundle; print(bundle.__file__, bundle.build()[1])"
     done = python(code, package=package_copy)
-    assert done.stdout.split() == [str(package_copy / "agent.py"), built[1]]
-    with (package_copy / "environment.py").open("a") as stream:
+    assert done.stdout.split() == [str(package_copy / "device" / "agent" / "bundle.py"), built[1]]
+    with (package_copy / "device" / "agent" / "environment.py").open("a") as stream:
         stream.write("\n")
     assert python(code, package=package_copy).stdout.split()[1] != built[1]
 
 
 def test_it_holds_the_worker_and_every_runtime_and_not_the_host(members):
     assert list(members) == sorted(members)
-    assert {"__main__.py", "hwbench/engine/worker.py", "hwbench/runtime/onnxruntime.py"} <= set(members)
+    assert {"__main__.py", "hwbench/device/agent/worker.py", "hwbench/runtime/onnxruntime.py"} <= set(members)
     assert not {"hwbench/profiler/host.py", "hwbench/profiler/policy.py"} & set(members)
-    assert {name.split("/")[1] for name in members if "/" in name} == {
-        "__init__.py",
-        "agent.py",
-        "environment.py",
-        "engine",
-        "runtime",
+    assert {name.rpartition("/")[0] for name in members if "/" in name} == {
+        "hwbench",
+        "hwbench/device",
+        "hwbench/device/agent",
+        "hwbench/runtime",
     }
 
 
 def test_every_file_is_python_3_9_and_needs_the_standard_library_numpy_and_each_other(members):
     modules = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in members}
     for name, source in members.items():
-        ast.parse(source, name, feature_version=agent.OLDEST_PYTHON)
+        ast.parse(source, name, feature_version=bundle.OLDEST_PYTHON)
         for module in top_imports(source):
             known = (
                 module in modules
@@ -165,13 +164,13 @@ def test_an_agent_ends_those_before_it_and_no_wrapper_of_its_own(path, tmp_path)
 
 def look(folder: Path, part: str = ".part", wanted: str = "", module: str = "numpy") -> dict:
     command = [sys.executable, "-", folder, "agent.pyz", part, wanted, module]
-    done = subprocess.run(command, input=agent.PROBE, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=bundle.PROBE, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
 
 def test_a_look_makes_the_folder_and_tells_of_the_device(tmp_path):
-    ast.parse(agent.PROBE, feature_version=(3, 4))  # or one too old could not say so
+    ast.parse(bundle.PROBE, feature_version=(3, 4))  # or one too old could not say so
     folder = tmp_path / "a" / "b"
     found = look(folder)
     assert found["python"] == list(sys.version_info[:3])

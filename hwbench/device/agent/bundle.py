@@ -4,7 +4,7 @@ The same sources that measure on this machine, stored without compression and wi
 equal bytes on every machine and the hash tells whether a device has them already. A device needs Python >= 3.9, numpy and
 the runtime measured: nothing else.
 
-    python3 agent-<hash>.pyz OWNER        answers requests on its standard input (hwbench/engine/message.py)
+    python3 agent-<hash>.pyz OWNER        answers requests on its standard input (hwbench/device/agent/message.py)
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ MODULES = ("numpy",)
 """What every device needs beside Python; a runtime says itself what it lacks."""
 PATIENCE_S = 2.0
 """What an agent before may take to end by itself."""
-_HOST_ONLY = ("profiler/host.py", "profiler/policy.py")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _MAIN = b'''"""The measuring worker."""
 
 import sys
 
-from hwbench import agent
-from hwbench.engine import worker
+from hwbench.device.agent import bundle, worker
 
 for owner in sys.argv[1:]:
-    agent.end_others(sys.argv[0], owner)
+    bundle.end_others(sys.argv[0], owner)
 worker.main()
 '''
 
@@ -77,7 +75,7 @@ arrived whole. Written for any Python, so that one too old can say so.
 
 def build() -> tuple[bytes, str]:
     """The zipapp and its sha256."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[2]
     sources = {f"hwbench/{name}": (package / name).read_bytes() for name in _names(package)}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -90,10 +88,10 @@ def build() -> tuple[bytes, str]:
 
 
 def _names(package: Path) -> list[str]:
-    found = ["__init__.py", "agent.py", "environment.py"]
-    for folder in ("engine", "runtime"):
+    found = ["__init__.py", "device/__init__.py"]
+    for folder in ("device/agent", "runtime"):
         found += [f"{folder}/{path.name}" for path in (package / folder).glob("*.py")]
-    return [name for name in found if name not in _HOST_ONLY]
+    return found
 
 
 def end_others(path: str, owner: str) -> None:

@@ -6,7 +6,8 @@
 
 A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/gpu.py reads it.
 
-Peaks are what hwbench/peaks.py measured; what a maker states of a CPU is kept apart, under names that begin with `stated_`.
+Peaks are what hwbench/device/peaks.py measured; what a maker states of a CPU is kept apart, under names that begin with
+`stated_`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hwbench import environment, peaks
 from hwbench.core import registry
 from hwbench.core.errors import DataError, HwbenchError, UnknownName, UsageError
 from hwbench.core.files import atomic_write
 from hwbench.core.workspace import Workspace
+from hwbench.device import peaks
+from hwbench.device.agent import environment
 
 VERSION = 1
 KINDS = ("x86", "arm", "gpu")
@@ -84,7 +86,7 @@ class Device:
         if self.reach == "ssh":
             add = f"hwbench device add MINE --like {self.name} --ssh USER@HOST"
             return None if self.ssh["host"] else f"no [ssh] host in its file; run: {add}"
-        from hwbench import emulator
+        from hwbench.device import emulator
 
         try:
             emulator.find(self.emulator)

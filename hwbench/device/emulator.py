@@ -1,7 +1,7 @@
 """Processors that are not here: a guest Python under qemu-user, whose executed instructions are counted.
 
 Unit: instructions. Emulated time means nothing (63 to 674 times slower, depending on the op) and the guest has none: the
-plugin (hwbench/engine/counter.c) gives it clocks and random bytes that are the same in every run, so counts are too.
+plugin (hwbench/device/agent/counter.c) gives it clocks and random bytes that are the same in every run, so counts are too.
 
     hwbench device setup emulated-cortex-a72     once; no privileges, nothing of the system is touched
 
@@ -37,7 +37,7 @@ from hwbench.core.registry import unknown
 
 RECIPE = 1
 """Raised when what a set-up makes changes in a way that neither the plugin's source nor a guest's description shows."""
-PLUGIN = Path(__file__).parent / "engine" / "counter.c"
+PLUGIN = Path(__file__).parent / "agent" / "counter.c"
 PYTHON = "3.11"
 """Of Debian 12, for guests of another architecture than this machine's."""
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}  # what Debian calls a machine

@@ -1,1 +1,0 @@
-"""The measuring loop: host, worker, policy and the messages between them."""

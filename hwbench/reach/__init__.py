@@ -1,1 +1,0 @@
-"""Ways to reach a device, one file each."""
