@@ -158,6 +158,12 @@ def test_a_part_registered_under_the_old_name_of_its_kind_is_told_the_new_one(fo
     assert registry.names("objective")
 
 
+def test_ways_to_reach_devices_are_transports_now(foreign):
+    foreign("reach", "pigeon", "class Part: ...")
+    with pytest.raises(UsageError, match=r"group hwbench\.reach, which is called hwbench\.transport now: register it there"):
+        registry.names("transport")
+
+
 def test_a_package_declares_its_own_kinds_and_folders_are_no_parts(copy):
     done = copy(
         "from hwbench.core import registry\n"

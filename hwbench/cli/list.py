@@ -11,7 +11,7 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 PLURALS = {
-    "ops": "op", "spaces": "space", "reaches": "reach", "runtimes": "runtime", "regressors": "regressor",
+    "ops": "op", "spaces": "space", "reaches": "transport", "runtimes": "runtime", "regressors": "regressor",
     "predictors": "predictor", "proxies": "proxy", "objectives": "objective", "strategies": "strategy", "tables": "table",
 }  # fmt: skip
 

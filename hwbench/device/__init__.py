@@ -3,4 +3,5 @@
 It must not know ops or tables.
 """
 
-KINDS = {"reach": "hwbench.device.transport"}
+KINDS = {"transport": "hwbench.device.transport"}
+RENAMED_KINDS = {"reach": "transport"}

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from hwbench.device.agent.message import PROTOCOL, decode, encode
-from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Reach, WorkerLost
+from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
 from hwbench.lut.sample import Sample
 from hwbench.profiler.plan import Item, Plan, Progress, in_groups, in_order, wants
@@ -28,7 +28,7 @@ RECONNECTS_S = (0.5, 2.0, 8.0, 30.0)
 class WorkerProcess:
     """One fresh worker and its pipe."""
 
-    def __init__(self, runtime: str, timeout_s: float, reach: Reach | None = None) -> None:
+    def __init__(self, runtime: str, timeout_s: float, reach: Transport | None = None) -> None:
         self.token = uuid.uuid4().hex[:12]
         self._timeout_s = timeout_s
         self._reach = reach or Local()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwbench.device.transport.base import Reach
+from hwbench.device.transport.base import Transport
 from hwbench.device.transport.local import Local
 from hwbench.lut import latency
 from hwbench.lut.sample import Sample
@@ -93,7 +93,7 @@ class Plan:
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES
     enough: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Asked after every process; ends the run."""
-    reach: Reach = field(default_factory=Local, repr=False)
+    reach: Transport = field(default_factory=Local, repr=False)
     """How workers are started."""
 
 

@@ -12,7 +12,7 @@ from hwbench.device import files as devices
 from hwbench.device.agent import environment as environments
 from hwbench.device.agent.environment import Environment
 from hwbench.device.agent.message import EMPTY
-from hwbench.device.transport import base as reaches
+from hwbench.device.transport import base as transports
 from hwbench.device.transport.base import WorkerLost
 from hwbench.device.transport.local import Local
 from hwbench.profiler import host
@@ -40,7 +40,7 @@ class Target:
 
     name: str
     runtime: str
-    reach: reaches.Reach
+    reach: transports.Transport
     environment: Environment
 
     @property
@@ -81,7 +81,7 @@ def reached(device: str, runtime: str, place: Workspace) -> Target:
     if found.unreachable:
         raise MeasurementError(f"Device {name} cannot be measured from here: {found.unreachable}.")
     registry.get("runtime", runtime)
-    reach = reaches.for_device(found, runtime)
+    reach = transports.for_device(found, runtime)
     try:
         told = host.greet(Plan(Policy(), runtime, reach=reach))
     except WorkerLost as lost:

@@ -27,8 +27,8 @@ class WorkerLost(Exception):
         self.status = status
 
 
-class Reach(Protocol):
-    """The contract of a reach; constructed with (device, runtime)."""
+class Transport(Protocol):
+    """The contract of a transport; constructed with (device, runtime)."""
 
     name: str
     shares_files: bool
@@ -48,11 +48,11 @@ class Reach(Protocol):
         """What the worker cannot know of its device, to be stored with what it measures."""
 
 
-def for_device(device: Device, runtime: str) -> Reach:
+def for_device(device: Device, runtime: str) -> Transport:
     """How that device is reached."""
     from hwbench.core import registry
 
-    found: Reach = registry.make("reach", device.reach, device=device, runtime=runtime)
+    found: Transport = registry.make("transport", device.reach, device=device, runtime=runtime)
     return found
 
 
