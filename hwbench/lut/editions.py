@@ -16,8 +16,8 @@ from typing import Any
 
 from hwbench.core.errors import DataError, UsageError
 from hwbench.device.agent.environment import CHECKED, Environment
-from hwbench.lut import fold as luts
 from hwbench.lut import schema
+from hwbench.lut.fold import table_of
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import Lut
 from hwbench.lut.verdict import PRECISION
@@ -106,7 +106,7 @@ def read(name: str) -> Lut:
     (state,) = wanted
     chosen = dict.fromkeys(state.identities, state.edition.edition)
     with _one_line(journal):
-        found = luts.table_of(journal, Path(name), state.edition.environment, PRECISION, chosen)
+        found = table_of(journal, Path(name), state.edition.environment, PRECISION, chosen)
     # As a stored table is read back: every column, null where there is no number; in its order.
     return Lut(found.path, found.environment, {key: as_stored(found.rows[key]) for key in sorted(found.rows)})
 

@@ -22,15 +22,13 @@ from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.device.transport.base import WorkerLost
-from hwbench.lut import fold as luts
+from hwbench.lut import fold, verdict
 from hwbench.lut import latency as hwbench_latency
-from hwbench.lut import verdict
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
 from hwbench.profiler import ab_test, host
-from hwbench.profiler import plan as profiler_plan
 from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
-from hwbench.profiler.plan import Item, Plan
+from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.target import REFERENCE, reached, require_local
 
@@ -134,10 +132,10 @@ def _take(models: Sequence[_Model], plan: Plan, tick: Tick) -> tuple[list[Sample
 
     items = [m.item for m in models]
     if len(models) > 1:
-        copies = max(1, min(COPIES, profiler_plan.MEMORY_LIMIT_BYTES // sum(m.item.memory_bytes for m in models)))
+        copies = max(1, min(COPIES, MEMORY_LIMIT_BYTES // sum(m.item.memory_bytes for m in models)))
         items = [copy for m in models for copy in _copies(m.item, copies)]
         plan = replace(plan, policy=_paced_for(models, copies, plan.policy), enough=lambda: _decided(models, samples))
-    host.measure(items, plan, profiler_plan.Progress(), record, tick)
+    host.measure(items, plan, Progress(), record, tick)
     return samples, found
 
 
@@ -189,10 +187,10 @@ def _document(
     environment: Mapping[str, Any],
 ) -> dict[str, Any]:
     taken = [s for s in samples if _original(s.key) == model.item.key]
-    seen = luts.measurement(model.item.key, setting, taken)
+    seen = fold.measurement(model.item.key, setting, taken)
     latency = hwbench_latency.summarise(seen.bursts_ns, seen.extra_ns)
     steady_ns = verdict.steady_canary_ns([s.canary_ns for s in samples if s.canary_ns is not None])
-    judged = verdict.judge(luts.processes(taken), policy.precision, steady_ns, {})
+    judged = verdict.judge(fold.processes(taken), policy.precision, steady_ns, {})
     empty = [s.empty_ns for s in taken if s.empty_ns is not None]
 
     def start(name: str) -> float:

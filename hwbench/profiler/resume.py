@@ -13,8 +13,7 @@ from hwbench.lut.journal import Entry, Journal
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
 from hwbench.profiler import host
-from hwbench.profiler import plan as profiler_plan
-from hwbench.profiler.plan import Item, Plan
+from hwbench.profiler.plan import Item, Plan, Progress, finished
 from hwbench.profiler.policy import Policy
 
 
@@ -54,13 +53,13 @@ def _editions_to_take(items: Sequence[Item], entries: Sequence[Entry], again: bo
         return {item.key: last.get(item.key, 1) for item in items}
     progress = _progress(entries, dict.fromkeys(last, newest))
     ended = {e.sample.key for e in entries if e.edition == newest and e.sample.status != "ok"}
-    unfinished = [i for i in items if i.key in last and i.key not in ended and not profiler_plan.finished(i, policy, progress)]
+    unfinished = [i for i in items if i.key in last and i.key not in ended and not finished(i, policy, progress)]
     return {item.key: newest if unfinished and newest > 1 else newest + 1 for item in items}
 
 
-def _progress(entries: Sequence[Entry], editions: Mapping[str, int]) -> profiler_plan.Progress:
+def _progress(entries: Sequence[Entry], editions: Mapping[str, int]) -> Progress:
     """What the journal holds of these editions."""
-    progress = profiler_plan.Progress()
+    progress = Progress()
     for entry in entries:
         if entry.sample.status == "ok" and editions.get(entry.sample.key) == entry.edition:
             progress.note(entry.sample)

@@ -16,8 +16,7 @@ from hwbench.device.transport import base as transports
 from hwbench.device.transport.base import WorkerLost
 from hwbench.device.transport.local import Local
 from hwbench.profiler import host
-from hwbench.profiler import plan as profiler_plan
-from hwbench.profiler.plan import Item, Plan
+from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan
 from hwbench.profiler.policy import COUNTING, Policy
 from hwbench.runtime.base import NO_CUDA
 
@@ -53,9 +52,7 @@ class Target:
         """Whether results are held against onnxruntime's here: always, but for onnxruntime here itself."""
         return self.runtime != REFERENCE or not isinstance(self.reach, Local)
 
-    def plan(
-        self, policy: Policy, references: Sequence[Item], memory_limit_bytes: int = profiler_plan.MEMORY_LIMIT_BYTES
-    ) -> Plan:
+    def plan(self, policy: Policy, references: Sequence[Item], memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Plan:
         """How the engine is to measure there."""
         if self.counts:
             policy = replace(COUNTING, seed=policy.seed)

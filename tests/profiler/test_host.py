@@ -23,9 +23,8 @@ from hwbench.network.onnx_writer import write_model
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler import host
-from hwbench.profiler import plan as profiler_plan
 from hwbench.profiler.host import WorkerProcess, measure
-from hwbench.profiler.plan import Item, Plan, Progress
+from hwbench.profiler.plan import Item, Plan, Progress, in_groups, in_order
 from hwbench.profiler.policy import COUNTING, Policy
 from hwbench.runtime.onnxruntime import Onnxruntime
 
@@ -553,9 +552,7 @@ def test_a_group_measures_two_items_of_the_group_before_it_again(scripted):
 def test_links_leave_room_for_the_item_they_are_there_for():
     def groups(*sizes: int, limit: int = 100) -> list[tuple[list[int], list[int]]]:
         made = [Item(f"{i}", {}, lambda: ("", ""), memory_bytes=size) for i, size in enumerate(sizes)]
-        return [
-            ([i.memory_bytes for i in g], [i.memory_bytes for i in links]) for g, links in profiler_plan.in_groups(made, limit)
-        ]
+        return [([i.memory_bytes for i in g], [i.memory_bytes for i in links]) for g, links in in_groups(made, limit)]
 
     assert groups(50, 50, 1) == [([50, 50], []), ([1], [])]  # two links of 50 would fill it
     assert groups(10, 20, 70, 60) == [([10, 20, 70], []), ([60], [10, 20])]
@@ -578,7 +575,7 @@ def test_a_failed_item_is_not_tried_again_as_a_link(scripted):
 
 
 def _first_of_all_groups() -> str:
-    return profiler_plan.in_order(items("abcdefgh"), ONCE, 0, "groups")[0].key
+    return in_order(items("abcdefgh"), ONCE, 0, "groups")[0].key
 
 
 def test_a_link_that_fails_later_costs_neither_its_rows_nor_the_group(scripted):

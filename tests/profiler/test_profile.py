@@ -13,7 +13,7 @@ import hwbench
 from hwbench.core.errors import UsageError
 from hwbench.device.agent.environment import Environment
 from hwbench.device.agent.message import CANARY, EMPTY
-from hwbench.lut import fold as luts
+from hwbench.lut.fold import table_of
 from hwbench.lut.journal import Entry, Journal
 from hwbench.lut.sample import Sample
 from hwbench.lut.table import Lut
@@ -71,10 +71,10 @@ def test_a_complete_table_is_not_measured_again_unless_asked(workspace, fast_pol
     newest = Lut.read(again.path)
     environment = newest.environment
     editions = {(key, Setting().key): 1 for key in KEYS}
-    assert luts.table_of(journal, again.path, environment, fast_policy.precision, editions).rows.keys() == table.rows.keys()
+    assert table_of(journal, again.path, environment, fast_policy.precision, editions).rows.keys() == table.rows.keys()
     for number, expected in ((1, table), (2, newest)):
         asked = dict.fromkeys(editions, number)
-        luts.table_of(journal, again.path, environment, fast_policy.precision, asked).write(workspace / "asked.parquet")
+        table_of(journal, again.path, environment, fast_policy.precision, asked).write(workspace / "asked.parquet")
         assert Lut.read(workspace / "asked.parquet").rows == expected.rows
     assert newest.rows != table.rows
 
