@@ -33,6 +33,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, fingerprint, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
+from hwbench.cost import latency_cost
 from hwbench.problem import Problem
 from hwbench.profiler.networks import measure_networks
 from hwbench.relaxation import descend, expected_cost, most_likely, sample_choices
@@ -203,7 +204,7 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
     torch.set_num_threads(1)  # all tensors are small
     space: Space = registry.get("space", SPACE)
     fitted = estimator.load(device, RUNTIME, workspace=workspace, space=SPACE)
-    latency, score = fitted.cost(space, STATISTIC).value, registry.get("proxy", PROXY).compile(space)
+    latency, score = latency_cost(fitted, space, STATISTIC).value, registry.get("proxy", PROXY).compile(space)
     assert isinstance(latency, CompiledSum)
     assert isinstance(score, CompiledSum)
     drawn = activity.sample(space, SAMPLED, np.random.default_rng(1))

@@ -32,6 +32,7 @@ from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.cost import latency_cost
 from hwbench.device import files as devices
 from hwbench.estimator import Fitted
 from hwbench.network.graph import Network, Workload
@@ -104,7 +105,7 @@ def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Wor
     loads = [lowering.lower(space, column) for column in drawn.population.T]
     slots.slots.cache_clear()  # what a first compilation has to record
     lowered = time.perf_counter()
-    cost = fitted.cost(space, STATISTIC)
+    cost = latency_cost(fitted, space, STATISTIC)
     compiled = time.perf_counter()
     latency = cost.value(drawn.population)
     costed = time.perf_counter()

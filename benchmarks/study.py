@@ -25,6 +25,7 @@ import numpy as np
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
+from hwbench.cost import latency_cost
 from hwbench.device import files
 from hwbench.estimator import calibration_sets, fit
 from hwbench.lut import latency
@@ -109,7 +110,7 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
 
     fitted = load(workspace=workspace, space=space_name)
     space = registry.get("space", space_name)
-    sampled = fitted.cost(space, "min").value(activity.sample(space, 100_000, np.random.default_rng(1)))
+    sampled = latency_cost(fitted, space, "min").value(activity.sample(space, 100_000, np.random.default_rng(1)))
     runs = []
     for percentile in PERCENTILES:
         budget_ms = float(np.percentile(sampled, percentile))

@@ -31,6 +31,7 @@ from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.cost import latency_cost
 from hwbench.device import files as devices
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
@@ -188,7 +189,7 @@ def _winners(name: str, workspace: Path) -> dict[str, Any]:
     costs, budgets, winners = {}, {}, {}
     for source, (runtime, limit) in cost_sources(workspace).items():
         if limit == "latency_ms":
-            cost = estimator.load("local", runtime, Setting(), workspace, space.name).cost(space, "min")
+            cost = latency_cost(estimator.load("local", runtime, Setting(), workspace, space.name), space, "min")
         else:
             from hwbench.limits import compiled
 

@@ -23,6 +23,7 @@ from benchmarks.test_predict_speed import synthetic_ms
 from hwbench import estimator, space_problem
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.cost import latency_cost
 from hwbench.problem import Problem
 from hwbench.space import activity
 from hwbench.space.compiled import CompiledSum
@@ -88,7 +89,7 @@ def run_search(out, *python):
     fitted = estimator.load(DEVICE, workspace=out.parent)
     space = registry.get("space", "autoformer-tiny")
     drawn = activity.sample(space, 10_000, np.random.default_rng(1))
-    budget_ms = float(np.median(fitted.cost(space, "min").upper(drawn)))
+    budget_ms = float(np.median(latency_cost(fitted, space, "min").upper(drawn)))
     command = [sys.executable, *python, "-m", "hwbench.cli.main", "search", "--space", space.name, "--device", DEVICE]
     command += ["--budget-ms", f"{budget_ms}", "--evaluations", "10000", "--workspace", str(out.parent), "--out", str(out)]
     before, started = os.times(), time.perf_counter()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwbench.estimator import Fitted
 from hwbench.network.spec import OpSpec
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
@@ -45,3 +46,15 @@ def summed_cost(
         return value * (1 + margin), column
 
     return Cost(name, unit, compiled, lambda population: compiled(population) * (1 + margin), least, compiled, margin)
+
+
+def latency_cost(fitted: Fitted, space: Space, statistic: str) -> Cost:
+    """The compiled latency of a space, with the certified upper bound."""
+    predictor = fitted.predictors[statistic]
+    name = f"latency_ms@{fitted.card['device']}/{fitted.card['runtime']}"
+
+    def op_value(specs: Sequence[OpSpec]) -> np.ndarray:
+        fitted.require(specs, space.name)
+        return predictor.op_ms(specs)
+
+    return summed_cost(space, name, "ms", op_value, predictor.constant_ms, fitted.margin(statistic, space.name))

@@ -34,7 +34,6 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import atomic_write, fingerprint, without_nan, write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.cost import Cost, summed_cost
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
 from hwbench.lut import latency
@@ -53,7 +52,6 @@ from hwbench.profiler.policy import Policy
 from hwbench.space import lowering, slots
 from hwbench.space.architectures import Architectures, of_values
 from hwbench.space.architectures import read as read_architectures
-from hwbench.space.base import Space
 from hwbench.space.sample import sample
 
 VERSION = cards.VERSION
@@ -129,17 +127,6 @@ class Fitted:
         part = self.card["statistics"][statistic]
         found = part.get("band_by_space", {}).get(space, part.get("band"))
         return Band(**{k: v for k, v in found.items() if k != "how"}) if found else None
-
-    def cost(self, space: Space, statistic: str) -> Cost:
-        """The compiled latency of a space, with the certified upper bound."""
-        predictor = self.predictors[statistic]
-        name = f"latency_ms@{self.card['device']}/{self.card['runtime']}"
-
-        def op_value(specs: Sequence[OpSpec]) -> np.ndarray:
-            self.require(specs, space.name)
-            return predictor.op_ms(specs)
-
-        return summed_cost(space, name, "ms", op_value, predictor.constant_ms, self.margin(statistic, space.name))
 
     def require(self, specs: Sequence[OpSpec], space: str | None = None) -> None:
         """Raises MissingOps if an op (of a space) is unknown to the predictor."""

@@ -27,7 +27,7 @@ from hwbench.core import registry
 from hwbench.core.errors import InfeasibleBudget, Nearest, UnknownName, UsageError
 from hwbench.core.files import write_json
 from hwbench.core.workspace import Workspace
-from hwbench.cost import Cost, summed_cost
+from hwbench.cost import Cost, latency_cost, summed_cost
 from hwbench.device import files as devices
 from hwbench.lut import table as luts
 from hwbench.network.graph import Workload
@@ -116,7 +116,7 @@ def compiled(
     for name, most in limits.items():
         if name.startswith(ELSEWHERE):
             fitted = elsewhere(name, space, runtime, setting, workspace, uncertified)
-            found.append(Limit(name, most, fitted.cost(space, statistic), certified, fitted))
+            found.append(Limit(name, most, latency_cost(fitted, space, statistic), certified, fitted))
         elif name.startswith(INSTRUCTIONS):
             found.append(Limit(name, most, _counted(space, name, runtime, setting, workspace), certified))
         elif name in SIZES:

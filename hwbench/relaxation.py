@@ -1,6 +1,6 @@
 """The latency loss of ProxylessNAS and FBNet: expected latency, differentiable in the probabilities of choices.
 
-    cost = expected_cost(fitted.cost(space, "min").value)      a torch module, exact at one-hot
+    cost = expected_cost(latency_cost(fitted, space, "min").value)      a torch module, exact at one-hot
     controller = WeightController(target=12.0)
     for batch in batches:
         chances = sample_choices(logits, cost.sizes)           or Gumbel samples, soft or straight-through

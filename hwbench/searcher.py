@@ -32,6 +32,7 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, without_nan, write_json, writing
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
+from hwbench.cost import latency_cost
 from hwbench.limits import LATENCY, UPPER, Limit
 from hwbench.network.spec import Setting
 from hwbench.objective.base import ACCURACY, VIOLATION, Objective, check_budget, excess
@@ -169,7 +170,7 @@ def search(
     goal = _objective(objective, budgets, gamma)
     estimators.check_statistic(statistic)
     fitted = estimators.load(device, runtime, setting, workspace, found.name, uncertified)
-    own = Limit(LATENCY, budgets[LATENCY], fitted.cost(found, statistic), certified, fitted)
+    own = Limit(LATENCY, budgets[LATENCY], latency_cost(fitted, found, statistic), certified, fitted)
     limited = [own, *costs.compiled(found, more, statistic, runtime, setting, workspace, certified, uncertified)]
     used = {limit.name: limit.fitted for limit in limited if limit.fitted is not None}
     settings = {
@@ -338,7 +339,7 @@ def _result(
         raise _nothing(plan, trials, nearest)
     statistic = str(settings["statistic"])
     other = "p50" if statistic == "min" else "min"
-    beside = fitted.cost(plan.space, other).value(trials.population[:, best])
+    beside = latency_cost(fitted, plan.space, other).value(trials.population[:, best])
     finalists = Architectures(plan.space, trials.population[:, best])
     return {
         **finalists.document(),

@@ -19,6 +19,7 @@ from hwbench.core import registry
 from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
+from hwbench.cost import latency_cost
 from hwbench.device import files as devices
 from hwbench.estimator import fit
 from hwbench.profiler.networks import NETWORK_POLICY
@@ -67,7 +68,7 @@ def quickstart(
     say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
     space = registry.get("space", SPACE)
     drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
-    budget_ms = round(float(np.median(fitted.cost(space, "min").value(drawn))), 2)
+    budget_ms = round(float(np.median(latency_cost(fitted, space, "min").value(drawn))), 2)
     name = f"quickstart-{fingerprint([fitted.card['statistics'], seed])[:8]}"
     folder = place.path("reports", name)
     with progress("4/6 searching") as tick:

@@ -15,6 +15,7 @@ from hwbench import card as cards
 from hwbench import estimator, rebuilder
 from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench.cost import latency_cost
 from hwbench.device import files
 from hwbench.device.agent.environment import Environment
 from hwbench.lut.networks import read_networks
@@ -75,7 +76,7 @@ def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic)
         assert (answer["architecture"], answer["coverage"], answer["statistic"]) == (values, 1.0, statistic)
         assert (answer["device"], answer["runtime"]) == (files.local_name(), "onnxruntime")
     fitted = estimator.load(workspace=fitted_workspace)
-    compiled = fitted.cost(drawn.space, statistic)
+    compiled = latency_cost(fitted, drawn.space, statistic)
     assert compiled.value(drawn.population) == pytest.approx([a["latency_ms"] for a in answers], rel=1e-12)
     assert compiled.upper(drawn.population) == pytest.approx([a["upper_ms"] for a in answers], rel=1e-12)
     assert compiled.name == f"latency_ms@{files.local_name()}/onnxruntime"
@@ -107,7 +108,7 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
     (values,) = hwbench.sample("bert", 1).values
     for ask in (
         lambda: estimator.predict("bert", values, workspace=fitted_workspace),
-        lambda: estimator.load(workspace=fitted_workspace).cost(registry.get("space", "bert"), "min"),
+        lambda: latency_cost(estimator.load(workspace=fitted_workspace), registry.get("space", "bert"), "min"),
     ):
         with pytest.raises(MissingOps) as error:
             ask()
@@ -293,7 +294,7 @@ def test_ops_that_were_not_measured_are_filled_in_and_counted(copy):
         assert answer["coverage"] == (0.0 if values["embed_dim"] == 216 else 1.0)
         seen.add(answer["coverage"])
     assert seen == {0.0, 1.0}
-    loaded.cost(drawn.space, "min")
+    latency_cost(loaded, drawn.space, "min")
 
 
 def test_groups_that_were_never_measured_stay_errors(copy):

@@ -338,7 +338,6 @@ from types import SimpleNamespace
 import numpy as np
 from hwbench.core import registry
 from hwbench import searcher
-from hwbench.cost import summed_cost
 from hwbench.network.work import parameter_count
 
 assert "climb" in registry.names("strategy")
@@ -346,9 +345,11 @@ assert "climb" in registry.names("strategy")
 def params(specs):
     return np.array([parameter_count(spec) / 1e6 for spec in specs])
 
+searcher.estimators.keep = searcher.estimators.stale = lambda *asked: None
 searcher.estimators.load = lambda *args, **kwargs: SimpleNamespace(
-    cost=lambda space, statistic: summed_cost(space, "params", "M", params),
-    card={"device": "none", "statistics": {}}, margin=lambda statistic, space: 0.0, folder=Path("nowhere"),
+    predictors=dict.fromkeys(("min", "p50"), SimpleNamespace(op_ms=params, constant_ms=0.0)), require=lambda *asked: None,
+    card={"device": "none", "runtime": "none", "statistics": {}}, margin=lambda statistic, space: 0.0, folder=Path("nowhere"),
+    name="none", fingerprint="none", certifies=lambda space: False, about=lambda space, statistic: {},
 )
 found = searcher.search("autoformer-tiny", 6.5, "out", strategy="climb", evaluations=400, seed=1)["search"]
 assert found["strategy"] == "climb" and 100 < found["evaluated"] <= 400, found

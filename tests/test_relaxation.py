@@ -11,6 +11,7 @@ import pytest
 from hwbench import estimator
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.cost import latency_cost
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec
 from hwbench.relaxation import WeightController, descend, expected_cost, most_likely, sample_choices
@@ -48,7 +49,7 @@ def by_flops(space: Space) -> CompiledSum:
 
 
 def shipped(space: Space, tmp_path) -> CompiledSum:
-    value = estimator.load(DEVICE, workspace=tmp_path).cost(space, "min").value
+    value = latency_cost(estimator.load(DEVICE, workspace=tmp_path), space, "min").value
     assert isinstance(value, CompiledSum)
     return value
 

@@ -27,7 +27,7 @@ from hwbench import estimator, searcher, trials_schema
 from hwbench.cli import search as cli_search
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
-from hwbench.cost import summed_cost
+from hwbench.cost import latency_cost, summed_cost
 from hwbench.device import files
 from hwbench.limits import SURE, Limit, compiled, nearest, together
 from hwbench.network.op.base import network_parameters, op_of
@@ -80,7 +80,7 @@ def workspace(fitted_workspace, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def cost(workspace):
-    return estimator.load(workspace=workspace).cost(registry.get("space", SPACE), "min")
+    return latency_cost(estimator.load(workspace=workspace), registry.get("space", SPACE), "min")
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_a_budget_on_the_plain_prediction(run, tmp_path, budget):
 
 
 def test_a_budget_on_the_median(run, workspace, drawn):
-    median = estimator.load(workspace=workspace).cost(registry.get("space", SPACE), "p50")
+    median = latency_cost(estimator.load(workspace=workspace), registry.get("space", SPACE), "p50")
     found = run(statistic="p50", budget_ms=float(np.median(median.upper(drawn))))["search"]
     assert found["statistic"] == "p50"
     assert {"min_ms", "latency_ms"} <= set(found["finalists"][0])  # the other statistic stands beside
@@ -494,7 +494,7 @@ def test_another_device_answers_with_its_own_predictor_and_certainty(run, worksp
     document = run(limits=limits)
     space, best = registry.get("space", SPACE), document["search"]["finalists"][0]
     winner = from_values(space, document["architectures"][0])[:, None]
-    other = estimator.load(SLOWER, workspace=workspace).cost(space, "min").value(winner)[0]
+    other = latency_cost(estimator.load(SLOWER, workspace=workspace), space, "min").value(winner)[0]
     assert best[f"latency_ms@{SLOWER}"] == pytest.approx(other)
     assert best[f"upper_ms@{SLOWER}"] == pytest.approx(1.2 * other)
     assert best["upper_ms"] == pytest.approx(1.05 * best["latency_ms"])
