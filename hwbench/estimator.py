@@ -224,9 +224,9 @@ def fit(
         "lut": {
             "path": table.path.name,
             "sha256": cards.data_of(table.path, 0)["sha256"],
-            "rows_by_space": {name: _rows_of(name, table, setting) for name in names},
+            "rows_by_space": {name: rows_of(name, table, setting) for name in names},
         },
-        "rebuild": f"{_fit_command(names, device_name, runtime, setting)} --predictor {predictor} "
+        "rebuild": f"{fit_command(names, device_name, runtime, setting)} --predictor {predictor} "
         f"--networks {networks} --holdout {holdout} --seed {seed} --stored",
     }
     folder = place.path("predictors", device_name, predictor_name(runtime, setting, names))
@@ -245,7 +245,7 @@ def card_sha256(card: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(without_nan(dict(card)), sort_keys=True).encode()).hexdigest()
 
 
-def _rows_of(space: str, table: Lut, setting: Setting) -> str:
+def rows_of(space: str, table: Lut, setting: Setting) -> str:
     """A hash of the table's rows of one space: another space's rows may come and go."""
     keys = sorted(spec.key for spec in slots.distinct_specs(registry.get("space", space)))
     rows = [table.rows.get((key, setting.key)) for key in keys]
@@ -399,7 +399,7 @@ def _fit_all(
             "holdout": errors(holdout_keys),
             "holdout_by_space": {a.space.name: errors(a.keys) for a in heldout},
             "fitted": errors(fit_keys),
-            "baselines": _baselines(loads, fit_keys, truth, rows_ms),
+            "baselines": calibrated_baselines(loads, fit_keys, truth, rows_ms),
         }
         predictors[statistic] = predictor
     document["noise"] = latency.noise([rows[k] for k in loads])
@@ -484,7 +484,7 @@ def primitive_sum_ms(workload: Workload, rows_ms: Mapping[str, float]) -> float:
     return total
 
 
-def _baselines(
+def calibrated_baselines(
     loads: Mapping[str, Workload], fit_keys: Sequence[str], measured: Mapping[str, float], rows_ms: Mapping[str, float]
 ) -> dict[str, list[float]]:
     """(constant, scale) of what a calibration of FLOPs or of primitives gives on the same networks."""
@@ -595,17 +595,17 @@ def stale(fitted: Fitted, space: str, workspace: str | Path) -> str | None:
     before = card["lut"].get("rows_by_space", {}).get(space)
     if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
         return None
-    if before is not None and before == _rows_of(space, Lut.read(path), fitted.setting):
+    if before is not None and before == rows_of(space, Lut.read(path), fitted.setting):
         return None
     sizes = card["networks_per_space"]
     return (
         f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
-        f"Run: {_fit_command(card['spaces'], card['device'], card['runtime'], fitted.setting)} "
+        f"Run: {fit_command(card['spaces'], card['device'], card['runtime'], fitted.setting)} "
         f"--networks {sizes['fit']} --holdout {sizes['holdout']} --seed {card['seed']} --stored"
     )
 
 
-def _fit_command(names: Sequence[str], device: str, runtime: str, setting: Setting) -> str:
+def fit_command(names: Sequence[str], device: str, runtime: str, setting: Setting) -> str:
     """The command that fits these spaces again."""
     return (
         f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device} --runtime {runtime} "

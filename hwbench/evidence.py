@@ -138,7 +138,7 @@ class Evidence:
     @property
     def same_lut(self) -> bool:
         """Whether the predictor was fitted on the table that is stored now."""
-        return bool(self.card["lut"]["sha256"] == _sha256(self.lut.path))
+        return bool(self.card["lut"]["sha256"] == sha256(self.lut.path))
 
     def lut_rows(self) -> dict[OpSpec, Mapping[str, Any] | None]:
         """The space's ops with their rows at this setting; None where the table has no latency."""
@@ -349,7 +349,7 @@ def made(e: Evidence) -> Section:
         ("search", f"{e.about['evaluated']:,} evaluated, {e.about['feasible']:,} within the budget, {e.about['seconds']:g} s"),
         ("predictor fingerprint", str(e.about["predictor"])),
         ("table sha256", str(e.card["lut"]["sha256"]) + changed),
-        *((f"{name} sha256", _sha256(e.folder / name)) for name in FILES),
+        *((f"{name} sha256", sha256(e.folder / name)) for name in FILES),
     ]
     return "How it was made", [
         Block(
@@ -407,5 +407,6 @@ def _lines(words: Sequence[str], width: int = 100) -> str:
     return " \\\n".join(lines)
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

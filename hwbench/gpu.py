@@ -140,10 +140,10 @@ class GpuModel:
         self._check(ops)
         ms, doubt = np.zeros(len(ops)), np.zeros(len(ops))
         for family, index, part, places, log_ms in self._each(gpu, ops):
-            spread = _of_kind(part.kind, self.spread)
+            spread = of_kind(part.kind, self.spread)
             shift, left = np.zeros(len(part)), np.ones(len(part))
             if family in self.evidence:
-                shift, left = _ask(self.process[family], self.evidence[family], part.kind, places)
+                shift, left = ask(self.process[family], self.evidence[family], part.kind, places)
             ms[index] = np.exp(log_ms + shift * spread)
             doubt[index] = left * spread
         return ms, doubt
@@ -170,8 +170,8 @@ class GpuModel:
         fresh = replace(self, adapted_to="", evidence={})
         seen: dict[str, Evidence] = {}
         for family, index, part, places, log_ms in fresh._each(gpu, ops):
-            off = np.clip(np.log(np.asarray(ms, float)[index]) - log_ms, -FARTHEST, FARTHEST) / _of_kind(part.kind, self.spread)
-            seen[family] = _learn(self.process[family], part.kind, places, off)
+            off = np.clip(np.log(np.asarray(ms, float)[index]) - log_ms, -FARTHEST, FARTHEST) / of_kind(part.kind, self.spread)
+            seen[family] = learn(self.process[family], part.kind, places, off)
         return replace(fresh, adapted_to=gpu.name, evidence=seen)
 
     def _check(self, ops: Ops) -> None:
@@ -185,8 +185,8 @@ class GpuModel:
             if len(index):
                 part = ops.take(index)
                 sheet = sheet_of(np.array([gpu.name] * len(part)), {gpu.name: gpu}, self.precision)
-                log_ms, rest, places = _layers(self.core, family, part, sheet, self.precision)
-                yield family, index, part, places, log_ms + (_of_kind(part.kind, self.belief) * rest).sum(1)
+                log_ms, rest, places = layers(self.core, family, part, sheet, self.precision)
+                yield family, index, part, places, log_ms + (of_kind(part.kind, self.belief) * rest).sum(1)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """(values, arrays) from which `restore` makes the same model."""
@@ -317,23 +317,25 @@ def _errors_of(by_kind: Mapping[str, Mapping[str, Mapping[str, float]]], what: s
     return {kind: {name: entry[what] for name, entry in chips.items() if what in entry} for kind, chips in by_kind.items()}
 
 
-def _of_kind(kind: Array, values: Mapping[str, Any]) -> Array:
+def of_kind(kind: Array, values: Mapping[str, Any]) -> Array:
+    """The value of each op's kind, in an array."""
     names, at = np.unique(kind, return_inverse=True)
     return np.array([values[str(name)] for name in names], float)[at]
 
 
 @lru_cache(maxsize=64)
-def _booster(text: str) -> Any:
+def booster(text: str) -> Any:
+    """The trees of a stored text."""
     import lightgbm
 
     return lightgbm.Booster(model_str=text)
 
 
-def _layers(core: Core, family: str, ops: Ops, sheet: Sheet, precision: str) -> tuple[Array, Array, Array]:
+def layers(core: Core, family: str, ops: Ops, sheet: Sheet, precision: str) -> tuple[Array, Array, Array]:
     """(log ms of the physics; what trees and levels would add, two columns; places)."""
     parts = physics(family, core.theta[family], ops, sheet, precision)
-    trees = _booster(core.trees[family]).predict(tree_features(family, ops, sheet, parts), num_threads=1)
-    rest = np.column_stack([trees, _of_kind(ops.kind, core.level)])
+    trees = booster(core.trees[family]).predict(tree_features(family, ops, sheet, parts), num_threads=1)
+    rest = np.column_stack([trees, of_kind(ops.kind, core.level)])
     return np.log(parts.ms), rest, places_of(family, ops, sheet, parts)
 
 
@@ -424,7 +426,7 @@ def _fit_trees(family: str, rows: Rows, theta: Array, known: Mapping[str, Gpu], 
         level = _medians(off - learnt, cell)
         data = lightgbm.Dataset(features, off - level[cell], weight=weight / weight.mean())
         text = lightgbm.train(TREES, data, TREE_COUNT).model_to_string()
-        learnt = _booster(text).predict(features, num_threads=1)
+        learnt = booster(text).predict(features, num_threads=1)
     level = _medians(off - learnt, cell)
     by_chip = {name: float(level[of_chip == name].mean()) for name in names}
     kinds = {name.rsplit("/", 1)[1] for name in names}
@@ -452,7 +454,7 @@ class _Left:
             if len(index) and family in core.theta:
                 part = rows.take(index)
                 sheet = sheet_of(part.gpu, known, precision)
-                self.base[index], self.rest[index], self.places[family] = _layers(core, family, part.ops, sheet, precision)
+                self.base[index], self.rest[index], self.places[family] = layers(core, family, part.ops, sheet, precision)
                 self.index[family] = index
         self.session = np.array(["/".join(pair) for pair in zip(rows.gpu, rows.campaign, strict=True)])
 
@@ -463,7 +465,7 @@ class _Left:
 
     def off(self, belief: Mapping[str, Sequence[float]]) -> Array:
         """log(measured / predicted)."""
-        return np.asarray(np.log(self.rows.ms) - self.base - (_of_kind(self.kind, belief) * self.rest).sum(1))
+        return np.asarray(np.log(self.rows.ms) - self.base - (of_kind(self.kind, belief) * self.rest).sum(1))
 
 
 def _belief(kind: str, left_out: Sequence[_Left]) -> tuple[float, ...]:
@@ -483,26 +485,28 @@ def _spread(kind: str, belief: Sequence[float], left_out: Sequence[_Left]) -> fl
     return float(np.sqrt(np.mean(squares)))
 
 
-def _covariance(process: Array, kind_a: Array, places_a: Array, kind_b: Array, places_b: Array) -> Array:
+def covariance_of(process: Array, kind_a: Array, places_a: Array, kind_b: Array, places_b: Array) -> Array:
+    """Of how far off two sets of ops are, before noise."""
     level, shape, _, length, likeness = process
     squared = ((places_a[:, None] - places_b[None]) ** 2).sum(-1)
     alike = np.where(kind_a[:, None] == kind_b[None], 1.0, likeness)
     return np.asarray(alike * (level**2 + shape**2 * np.exp(-0.5 * squared / length**2)))
 
 
-def _learn(process: Array, kind: Array, places: Array, off: Array) -> Evidence:
+def learn(process: Array, kind: Array, places: Array, off: Array) -> Evidence:
+    """What measured ops of a GPU say: the process conditioned on how far off they are."""
     from scipy.linalg import cho_solve, cholesky
 
-    covariance = _covariance(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
+    covariance = covariance_of(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
     factor = cholesky(covariance, lower=True)
     return Evidence(kind, places, cho_solve((factor, True), off), factor)
 
 
-def _ask(process: Array, seen: Evidence, kind: Array, places: Array) -> tuple[Array, Array]:
+def ask(process: Array, seen: Evidence, kind: Array, places: Array) -> tuple[Array, Array]:
     """(shift, standard deviation with noise), in spreads."""
     from scipy.linalg import solve_triangular
 
-    across = _covariance(process, kind, places, seen.kind, seen.places)
+    across = covariance_of(process, kind, places, seen.kind, seen.places)
     known = (solve_triangular(seen.factor, across.T, lower=True) ** 2).sum(0)
     left = process[0] ** 2 + process[1] ** 2 - known + process[2] ** 2
     return across @ seen.weights, np.sqrt(np.maximum(left, process[2] ** 2))
@@ -528,7 +532,7 @@ def _fit_process(
         if family not in part.index:
             continue
         index = part.index[family]
-        off = np.clip(part.off(belief)[index], -FARTHEST, FARTHEST) / _of_kind(part.kind[index], spread)
+        off = np.clip(part.off(belief)[index], -FARTHEST, FARTHEST) / of_kind(part.kind[index], spread)
         rows = part.rows.take(index)
         chosen = rows.sample(PROCESS_ROWS, seed=2)
         for session in np.unique(part.session[index]):
@@ -540,7 +544,7 @@ def _fit_process(
         process = _process(packed)
         total = 0.5 * float((((packed - middle) / width) ** 2).sum())
         for kind, places, off in draws:
-            covariance = _covariance(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
+            covariance = covariance_of(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
             factor = cholesky(covariance, lower=True)
             total += 0.5 * float(off @ cho_solve((factor, True), off)) + float(np.log(np.diag(factor)).sum())
         return total
@@ -600,15 +604,15 @@ def _adapted(
             continue
         index = part.index[family]
         kind, places, session = part.kind[index], part.places[family], part.session[index]
-        off, width = part.off(belief)[index], _of_kind(part.kind[index], spread)
+        off, width = part.off(belief)[index], of_kind(part.kind[index], spread)
         for name in np.unique(session):
             inside = np.flatnonzero(part.session == name)
             for draw in range(draws):
                 given = np.isin(index, spread_over_kinds(part.kind, inside, MEASURED, draw))
                 seen, rest = given & (session == name), ~given & (session == name)
                 told = np.clip(off[seen], -FARTHEST, FARTHEST) / width[seen]
-                evidence = _learn(process, kind[seen], places[seen], told)
-                shift, left = _ask(process, evidence, kind[rest], places[rest])
+                evidence = learn(process, kind[seen], places[seen], told)
+                shift, left = ask(process, evidence, kind[rest], places[rest])
                 for one in np.unique(kind[rest]):
                     at = kind[rest] == one
                     unexplained = off[rest][at] - shift[at] * width[rest][at]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +56,18 @@ def report(result: str | Path, out: str | Path | None = None, workspace: str | P
     """
     found = stored.read(Path(result), Workspace.at(workspace))
     title = f"{found.space} within {ms(found.about['budget_ms'])} ms ({found.statistic})"
-    parts = (_answer, _networks, _front, _agreement, _table_of_ops, stored.machine, stored.made)
-    sections = _numbered([part(found) for part in parts])
+    sections = numbered(sections_of(found))
     folder = Path(result if out is None else out)
     pictures = [block for _, blocks in sections for block in blocks if block.kind == "picture"]
     for picture in pictures:
         atomic_write(folder / "figures" / f"{picture.name}.svg", picture.svg)
-    atomic_write(folder / "report.md", _markdown(title, _subtitle(found), sections))
-    atomic_write(folder / "report.html", _html(title, _subtitle(found), sections))
+    atomic_write(folder / "report.md", markdown(title, subtitle_of(found), sections))
+    atomic_write(folder / "report.html", html(title, subtitle_of(found), sections))
     return {
         "markdown": str(folder / "report.md"),
         "html": str(folder / "report.html"),
         "figures": [str(folder / "figures" / f"{picture.name}.svg") for picture in pictures],
-        "table": _main_rows(found),
+        "table": main_rows(found),
     }
 
 
@@ -90,7 +88,8 @@ def _unit(proxy: str) -> str:
     return str(getattr(registry.get("proxy", proxy), "unit", "score"))
 
 
-def _subtitle(e: Evidence) -> str:
+def subtitle_of(e: Evidence) -> str:
+    """What was measured where, and how it was searched, in one line."""
     at, env = e.setting, e.card["environment"]
     threads = f"{at.threads} thread{'s' * (at.threads > 1)}"
     return (
@@ -100,7 +99,13 @@ def _subtitle(e: Evidence) -> str:
     )
 
 
-def _main_rows(e: Evidence) -> list[dict[str, Any]]:
+def sections_of(e: Evidence) -> list[Section]:
+    """Everything a report says, in its order."""
+    return [part(e) for part in (_answer, _networks, _front, _agreement, _table_of_ops, stored.machine, stored.made)]
+
+
+def main_rows(e: Evidence) -> list[dict[str, Any]]:
+    """The main table's rows as plain values: the winner, then the other finalists."""
     return [
         {
             "network": "winner" if i == 0 else f"finalist {i + 1}",
@@ -163,7 +168,7 @@ def _networks(e: Evidence) -> Section:
             main["network"], f"{main['proxy']:.3f}", ms(main["predicted_ms"]), ms(main["upper_ms"]), _measured(row, "min"),
             _measured(row, "p50"), f"{main['error_percent']:+.2f}", "yes" if main["kept"] else "no",
         )
-        for main, row in zip(_main_rows(e), e.finalists, strict=True)
+        for main, row in zip(main_rows(e), e.finalists, strict=True)
     ]  # fmt: skip
     caption = (
         f"Winner and finalists. Error is (predicted - measured) / measured; the budget of {ms(e.about['budget_ms'])} ms is "
@@ -340,7 +345,7 @@ def _table_of_ops(e: Evidence) -> Section:
     return "Lookup table", blocks
 
 
-def _numbered(sections: Sequence[Section]) -> list[Section]:
+def numbered(sections: Sequence[Section]) -> list[Section]:
     """Captions of tables and pictures get their number."""
     counts = {"table": 0, "picture": 0}
     words = {"table": "Table", "picture": "Figure"}
@@ -354,15 +359,17 @@ def _numbered(sections: Sequence[Section]) -> list[Section]:
     return [(title, [number(block) for block in blocks]) for title, blocks in sections]
 
 
-def _html(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+def html(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """The report as one page that opens without network."""
     from jinja2 import Environment, StrictUndefined
 
-    source = resources.files("hwbench").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    source = Path(__file__).with_name(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(source).render(title=title, subtitle=subtitle, sections=sections)
 
 
-def _markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+def markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """The same sections as Markdown."""
     parts = [f"# {_plain(title)}", _plain(subtitle)]
     for name, blocks in sections:
         parts.append(f"## {_plain(name)}")

@@ -203,14 +203,14 @@ def search(
         _claim(folder, settings)
         for each in used.values():
             estimators.keep(each, folder)
-        trials = _loop(plan, score, folder / "trials.jsonl", tick)
-    document = _result(plan, trials, fitted, settings, folder / NEAREST_NAME)
+        trials = run_trials(plan, score, folder / "trials.jsonl", tick)
+    document = result_of(plan, trials, fitted, settings, folder / NEAREST_NAME)
     document["search"]["predictors"] = {
         name: {**each.about(found.name, statistic), "stale": estimators.stale(each, found.name, workspace)}
         for name, each in used.items()
     }
     document["search"]["seconds"] = round(time.monotonic() - started, 3)
-    _write_trials(folder / "trials.parquet", trials, settings)
+    write_trials(folder / "trials.parquet", trials, settings)
     write_json(folder / RESULT_NAME, document)
     (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
@@ -261,7 +261,7 @@ def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
         write_json(path, settings)
 
 
-def _loop(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
+def run_trials(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
     """Asks, scores, logs and tells until the evaluations are spent or the strategy finds nothing new."""
     past = _read_log(log, {"genes", *plan.columns})
     batch = DEAR_BATCH if score.expensive else BATCH
@@ -331,9 +331,10 @@ def _read_log(path: Path, names: set[str]) -> list[dict[str, Any]]:
     return entries
 
 
-def _result(
+def result_of(
     plan: Plan, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], nearest: Path
 ) -> dict[str, Any]:
+    """What the search found, as the document it stores."""
     best = _finalists(plan, trials)
     if not best:
         raise _nothing(plan, trials, nearest)
@@ -413,7 +414,8 @@ def _nothing(plan: Plan, trials: Trials, path: Path) -> UsageError:
     return costs.infeasible(text, plan.limits, found, path)
 
 
-def _write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> None:
+def write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> None:
+    """Every trial with all its values, as Parquet."""
     own = (ACCURACY, LATENCY, UPPER)
     columns = {name: trials.values[name].tolist() for name in own}
     columns.update(fitness=trials.fitness.tolist(), feasible=trials.feasible.tolist())

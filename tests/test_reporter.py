@@ -76,7 +76,7 @@ def card_of(space: str, lut_path: Path) -> dict[str, Any]:
         "spaces": [space], "networks_per_space": {"fit": 4, "holdout": 3}, "seed": 0, "fit_networks": ["a"] * 4,
         "holdout_networks": ["b"] * 3, "statistics": {"min": part, "p50": {**part, "margin": 0.07}},
         "noise": {"min_spread_median": 0.0061, "min_spread_max": 0.0092},
-        "lut": {"path": lut_path.name, "sha256": evidence._sha256(lut_path)}, "environment": ENVIRONMENT,
+        "lut": {"path": lut_path.name, "sha256": evidence.sha256(lut_path)}, "environment": ENVIRONMENT,
         "hwbench_version": INVENTED, "fitted_at": "2000-01-01T00:00:00+00:00",
         "rebuild": f"hwbench fit --space {space} --networks 4",
     }  # fmt: skip
@@ -86,7 +86,7 @@ def write_predictor(folder: Path, card: dict[str, Any]) -> None:
     """The card as version 0.1 stored it, with arrays that hold no row."""
     folder.mkdir(parents=True)
     np.savez(folder / "arrays.npz", op_key=np.array([], str), row_ms=np.array([]))
-    write_json(folder / "card.json", {**card, "arrays_sha256": evidence._sha256(folder / "arrays.npz")})
+    write_json(folder / "card.json", {**card, "arrays_sha256": evidence.sha256(folder / "arrays.npz")})
 
 
 def facts(i: int) -> dict[str, Any]:
@@ -469,7 +469,8 @@ def test_further_limits_are_reported_as_they_were_checked(tmp_path: Path) -> Non
     write_json(folder / "verification.json", summary)
     text = plain(Path(report(folder, workspace=tmp_path)["markdown"]).read_text())
     assert "| params_m | 6 | 6.25 | no | 1 of 3 | counted |" in text
-    assert f"| latency_ms@pi4 | 90 | {evidence.MISSING} | {evidence.MISSING} | {evidence.MISSING} | not checked: gone |" in text
+    dash = evidence.MISSING
+    assert f"| latency_ms@pi4 | 90 | {dash} | {dash} | {dash} | not checked: gone |" in text
 
 
 def test_trials_without_a_score_are_left_out_of_the_picture(tmp_path: Path) -> None:
