@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hwbench
 from hwbench import card, datasheet, gpu
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.device import files
 
-ROOT = Path(gpu.__file__).parent.parent
+ROOT = Path(hwbench.__file__).parents[1]
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))
 
 

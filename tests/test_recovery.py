@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import hwbench
 from hwbench import card, recovery
 from hwbench.core.errors import UsageError
 
-TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[2] / "shared" / "tables"))
+TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(hwbench.__file__).parents[2] / "shared" / "tables"))
 OPS = {"skip": 0.0, "conv1": 0.5, "conv3": 2.0}
 
 

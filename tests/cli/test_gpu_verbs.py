@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import hwbench
 from hwbench import gpu
 from hwbench.cli.gpu import app
 from hwbench.core.errors import UnknownName, UsageError
 
-ROOT = Path(gpu.__file__).parent.parent
+ROOT = Path(hwbench.__file__).parents[1]
 L4, V100 = "nvidia-l4", "nvidia-tesla-v100-pcie-32gb"
 
 

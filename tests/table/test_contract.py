@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from cells import DEVICES, SOME, write
 
+import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import keys
 from hwbench.table.base import Rows, folder_of, grid_size
 from hwbench.table.nasbench201 import EDGES, OPS
 
-TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[3] / "shared" / "tables"))
+TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(hwbench.__file__).parents[2] / "shared" / "tables"))
 NAMES = registry.names("table")
 
 
