@@ -31,13 +31,15 @@ _PARTS = {"make_strategy": "strategy.base"}
 """What anyone's own loop is built from -> its module."""
 KINDS = {
     "regressor": "hwbench.regressor",
-    "predictor": "hwbench.predictor",
+    "aggregator": "hwbench.predictor",
     "proxy": "hwbench.proxy",
     "objective": "hwbench.objective",
     "strategy": "hwbench.strategy",
-    "table": "hwbench.table",
+    "benchmark": "hwbench.table",
 }
 """Kinds of plug-ins whose package does not declare them itself -> where their parts lie; read by the registry."""
+RENAMED_KINDS = {"predictor": "aggregator", "table": "benchmark"}
+"""What a kind was called before -> now: entry points in the old group are answered with the new one's name."""
 
 __all__ = ["__version__", *sorted({*_VERBS, *_PARTS})]
 

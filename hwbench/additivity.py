@@ -17,7 +17,7 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.network.graph import Workload
-from hwbench.predictor.base import Predictor, sum_ops
+from hwbench.predictor.base import Aggregator, sum_ops
 
 CANDIDATES = {"plain_sum": "plain sum", "lut_sum": "calibrated sum", "regression": "end-to-end regression"}
 """Predictor -> what it is, simplest first."""
@@ -61,7 +61,7 @@ def left_out(name: str, rows_ms: Mapping[str, float], workloads: Sequence[Worklo
     guess = np.zeros(n)
     for f in range(fold.max() + 1):
         learn, judge = np.flatnonzero(fold != f).tolist(), np.flatnonzero(fold == f).tolist()
-        predictor: Predictor = registry.make("predictor", name)
+        predictor: Aggregator = registry.make("aggregator", name)
         predictor.fit(rows_ms, [workloads[i] for i in learn], measured_ms[learn])
         guess[judge] = [sum_ops(predictor, workloads[i]) for i in judge]
     return guess

@@ -46,7 +46,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.op_model import OpModel
 from hwbench.prediction import Prediction
-from hwbench.predictor.base import Predictor, sum_ops, weighted_fit
+from hwbench.predictor.base import Aggregator, sum_ops, weighted_fit
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.space import lowering, slots
@@ -74,7 +74,7 @@ class Fitted:
 
     folder: Path
     card: Mapping[str, Any]
-    predictors: Mapping[str, Predictor]
+    predictors: Mapping[str, Aggregator]
     name: str
     """Device and folder, as `hwbench list predictors` shows it."""
     filled: frozenset[str] = frozenset()
@@ -191,7 +191,7 @@ def fit(
     if networks < 4 or holdout < 4:
         raise UsageError(f"At least 4 networks to fit and 4 held out per space, got {networks} and {holdout}.")
     if predictor != AUTO:
-        registry.get("predictor", predictor)
+        registry.get("aggregator", predictor)
     place = Workspace.at(workspace)
     device_name = devices.resolve(device, place.root)
     table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
@@ -359,7 +359,7 @@ def _fit_all(
     training: Sequence[Architectures],
     heldout: Sequence[Architectures],
     rows: Mapping[str, Mapping[str, Any]],
-) -> tuple[dict[str, Any], dict[str, Predictor], dict[str, np.ndarray]]:
+) -> tuple[dict[str, Any], dict[str, Aggregator], dict[str, np.ndarray]]:
     """Both statistics, their held-out errors, intervals and the calibrated baselines."""
     loads = {
         key: lowering.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
@@ -372,10 +372,10 @@ def _fit_all(
     name = chosen["choice"] if chosen else asked
     document: dict[str, Any] = {"predictor": name, "additivity": chosen}
     document.update(fit_networks=fit_keys, holdout_networks=holdout_keys, statistics={})
-    predictors: dict[str, Predictor] = {}
+    predictors: dict[str, Aggregator] = {}
     arrays: dict[str, np.ndarray] = {}
     for statistic, truth in measured.items():
-        predictor: Predictor = registry.make("predictor", name)
+        predictor: Aggregator = registry.make("aggregator", name)
         predictor.fit(rows_ms, fit_loads, _values(truth, fit_keys))
         values, arrays = predictor.state()
         guess = {k: sum_ops(predictor, w) for k, w in loads.items()}
@@ -560,9 +560,9 @@ def _stored(place: Workspace, device: str, runtime: str, setting: Setting) -> li
 def _open(folder: Path, card: dict[str, Any], name: str = "") -> Fitted:
     """The predictor of a card, with its arrays; a copy tells the name of the original."""
     arrays = cards.read_arrays(folder, card)
-    predictors: dict[str, Predictor] = {}
+    predictors: dict[str, Aggregator] = {}
     for statistic, part in card["statistics"].items():
-        predictors[statistic] = registry.make("predictor", card["predictor"])
+        predictors[statistic] = registry.make("aggregator", card["predictor"])
         predictors[statistic].restore(part["state"], arrays)
     filled = frozenset(arrays.get("filled_key", np.array([])).tolist())
     return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)

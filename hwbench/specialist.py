@@ -27,7 +27,7 @@ from hwbench import figures
 from hwbench.core import markdown, registry
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.table.base import Rows, Table, folder_of
+from hwbench.table.base import Benchmark, Rows, folder_of
 
 POINTS, SLOWER = 0.5, 0.10
 """Accuracy points, and latency relative to the budget, beyond which another device's winner hurts."""
@@ -68,7 +68,7 @@ def specialise(
     wrong = [each for each in percentiles if not 0 < each <= 100]
     if wrong or not percentiles:
         raise UsageError(f"The budget percentile must lie between 0 and 100, got {wrong[0] if wrong else 'none'}.")
-    plan: Table = registry.get("table", table)
+    plan: Benchmark = registry.get("benchmark", table)
     rows = plan.read(folder_of(tables))
     devices = list(dict.fromkeys(device)) or list(rows.latency_ms)
     if complete:

@@ -46,7 +46,7 @@ from hwbench.positions import Position
 from hwbench.problem import Values
 from hwbench.standing import BUDGETS, GOAL, MARKS, PLAIN, UPPER, Run
 from hwbench.strategy.base import Strategy, make_strategy
-from hwbench.table.base import Rows, Table, folder_of, grid_size
+from hwbench.table.base import Benchmark, Rows, folder_of, grid_size
 
 BATCH = 10
 SETTINGS = {"paid": ("paid",), "known": ("known",), "predicted": (PLAIN, UPPER)}
@@ -131,7 +131,7 @@ def play(
 
 def run_one(run: Run, tables: Path) -> dict[str, Any]:
     """One search on a table, and how good it was."""
-    table: Table = registry.get("table", run.table)
+    table: Benchmark = registry.get("benchmark", run.table)
     rows = table.read(tables)
     truth, mine = rows.latency_of(run.device), rows.usable(run.device)
     limit = None if run.budget is None else float(np.percentile(truth[mine], run.budget))
@@ -221,7 +221,7 @@ def _regret(
 @lru_cache(maxsize=64)
 def _taught(table: str, device: str, tables: Path) -> tuple[Prior, Band]:
     """What the other devices of a table teach about one, and the band of such predictions."""
-    found: Table = registry.get("table", table)
+    found: Benchmark = registry.get("benchmark", table)
     rows = found.read(tables)
     others = _others(rows, device)
     latencies = np.stack([rows.latency_ms[name] for name in others], axis=1)
@@ -235,7 +235,7 @@ def _taught(table: str, device: str, tables: Path) -> tuple[Prior, Band]:
 @lru_cache(maxsize=64)
 def _predicted(table: str, device: str, seed: int, tables: Path) -> tuple[np.ndarray, np.ndarray]:
     """(prediction, upper bound) of every row, from measurements drawn by the seed."""
-    rows = registry.get("table", table).read(tables)
+    rows = registry.get("benchmark", table).read(tables)
     before, band = _taught(table, device, tables)
     # Not the strategy's own stream of numbers.
     measured = np.random.default_rng((seed, MEASURED)).choice(rows.usable(device), MEASURED, replace=False)
@@ -322,7 +322,7 @@ def validate(
     strategies = [strategy] if isinstance(strategy, str) else list(dict.fromkeys(strategy))
     if not devices or not strategies or not settings:
         raise UsageError("Give at least one device, one strategy and one setting.")
-    folder, plan = folder_of(tables).resolve(), registry.get("table", table)
+    folder, plan = folder_of(tables).resolve(), registry.get("benchmark", table)
     rows = plan.read(folder)
     for name in devices:
         share = len(rows.usable(name)) / grid_size(plan.genes)

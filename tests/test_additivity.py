@@ -61,7 +61,7 @@ def test_where_rows_say_nothing_networks_are_regressed(networks):
 def test_noise_that_would_foretell_negative_latencies_leaves_the_scale_alone(networks, shape):
     """Larger networks measured as faster, or as faster than they shrink: no few measurements mean that."""
     rows_ms, loads, sums, _, _ = networks
-    predictor = registry.make("predictor", "lut_sum")
+    predictor = registry.make("aggregator", "lut_sum")
     predictor.fit(rows_ms, loads[:4], shape(sums[:4]))
     assert predictor.constant_ms == 0
     assert predictor.state()[0]["coefficients"].keys() == {"rows_ms"}
@@ -78,20 +78,20 @@ def test_too_few_networks_are_said(networks):
 def test_a_network_left_out_is_predicted_by_the_others(networks):
     rows_ms, loads, sums, _, noise = networks
     guess = additivity.left_out("lut_sum", rows_ms, loads[:8], sums[:8] * noise[:8])
-    alone = registry.make("predictor", "lut_sum")
+    alone = registry.make("aggregator", "lut_sum")
     alone.fit(rows_ms, loads[1:8], sums[1:8] * noise[1:8])
     assert guess[0] == pytest.approx(sum_ops(alone, loads[0]), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", registry.names("predictor"))
+@pytest.mark.parametrize("name", registry.names("aggregator"))
 def test_every_predictor_keeps_its_contract(networks, name):
     rows_ms, loads, sums, _, noise = networks
-    predictor = registry.make("predictor", name)
+    predictor = registry.make("aggregator", name)
     predictor.fit(rows_ms, loads, sums * noise)
     guess = np.array([sum_ops(predictor, w) for w in loads])
     assert np.abs(guess / sums - 1).mean() < 0.05
     values, arrays = predictor.state()
-    again = registry.make("predictor", name)
+    again = registry.make("aggregator", name)
     again.restore(json.loads(json.dumps(values)), arrays)
     space = registry.get("space", SPACES[0])
     specs = distinct_specs(space)
@@ -109,9 +109,9 @@ def test_ops_that_no_network_had_cost_a_regression_what_their_rows_say(networks)
     """A rare op of a space may be in none of its networks measured; the space must stay searchable."""
     rows_ms, loads, sums, _, noise = networks
     rare = OpSpec.of("map_zero", channels=16, height=32, width=32)
-    predictor = registry.make("predictor", "regression")
+    predictor = registry.make("aggregator", "regression")
     predictor.fit({**rows_ms, rare.key: 0.25}, loads, sums * noise)
-    again = registry.make("predictor", "regression")
+    again = registry.make("aggregator", "regression")
     again.restore(*predictor.state())
     other = OpSpec.of("map_zero", channels=16, height=32, width=33)
     for each in (predictor, again):
@@ -122,7 +122,7 @@ def test_ops_that_no_network_had_cost_a_regression_what_their_rows_say(networks)
 
 def test_a_regression_only_adds(networks):
     rows_ms, loads, sums, _, noise = networks
-    predictor = registry.make("predictor", "regression")
+    predictor = registry.make("aggregator", "regression")
     predictor.fit(rows_ms, loads, sums * noise)
     values, _ = predictor.state()
     assert predictor.constant_ms >= 0

@@ -79,7 +79,7 @@ from hwbench.core import registry, schema
 depth, width = (grid.ravel() for grid in np.indices((4, 3)))
 columns = {"depth": depth, "width": width, "top1": 70.0 + 3 * depth + width, "phone_ms": 1.0 + depth, "board_ms": 2.0 + width}
 schema.write_table(Path("tables/ours/networks.parquet"), pa.table(columns))
-rows = registry.get("table", "ours").read(Path("tables"))
+rows = registry.get("benchmark", "ours").read(Path("tables"))
 assert rows.query(np.array([[2, 1], [3, 9]], np.uint8), "phone")["accuracy"][0] == 77.0
 assert np.isnan(rows.query(np.array([[3, 9]], np.uint8), "phone")["accuracy"][0])
 assert len(rows.front("board")) == 3

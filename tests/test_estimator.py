@@ -306,7 +306,7 @@ def test_groups_that_were_never_measured_stay_errors(copy):
 
 def test_a_predictor_restored_is_the_one_fitted(fitted_workspace):
     fitted = estimator.load(workspace=fitted_workspace)
-    again = registry.make("predictor", "lut_sum")
+    again = registry.make("aggregator", "lut_sum")
     values, arrays = fitted.predictors["min"].state()
     again.restore(json.loads(json.dumps(values)), arrays)
     specs = distinct_specs(registry.get("space", SPACE))
@@ -364,11 +364,11 @@ def test_too_few_networks_are_refused(tiny_workspace):
             hwbench.fit(SPACE, workspace=tiny_workspace, **few)
     for name in ("lut_sum", "regression"):
         with pytest.raises(UsageError, match="Calibration needs at least 4 measured networks, got 3"):
-            registry.make("predictor", name).fit({}, [None] * 3, np.ones(3))
-    for name in registry.names("predictor"):
+            registry.make("aggregator", name).fit({}, [None] * 3, np.ones(3))
+    for name in registry.names("aggregator"):
         with pytest.raises(UsageError, match="was not fitted yet"):
-            registry.make("predictor", name).op_ms([])
-    with pytest.raises(UnknownName, match=r"Unknown predictor 'lut_sun'\. Did you mean lut_sum"):
+            registry.make("aggregator", name).op_ms([])
+    with pytest.raises(UnknownName, match=r"Unknown aggregator 'lut_sun'\. Did you mean lut_sum"):
         hwbench.fit(SPACE, workspace=tiny_workspace, predictor="lut_sun")
 
 
@@ -393,7 +393,7 @@ def made_up():
 
 
 def fitted_on(made_up, measured: np.ndarray):
-    predictor = registry.make("predictor", "lut_sum")
+    predictor = registry.make("aggregator", "lut_sum")
     predictor.fit(made_up.rows, made_up.workloads, measured)
     return predictor, predictor.state()[0]["coefficients"]
 
@@ -421,7 +421,7 @@ def test_a_further_term_is_taken_when_it_earns_its_place(made_up):
 
 def test_few_networks_allow_no_further_term(made_up):
     measured = 0.7 + 1.1 * made_up.total("rows_ms") + 0.05 * made_up.total("weights_mb")
-    predictor = registry.make("predictor", "lut_sum")
+    predictor = registry.make("aggregator", "lut_sum")
     predictor.fit(made_up.rows, made_up.workloads[:6], measured[:6])
     assert list(predictor.state()[0]["coefficients"]) == ["rows_ms"]
 

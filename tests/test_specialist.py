@@ -25,7 +25,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(tables):
-    return registry.get("table", TABLE).read(tables)
+    return registry.get("benchmark", TABLE).read(tables)
 
 
 @pytest.mark.parametrize("percentile", [10, 25, 60])
@@ -155,7 +155,7 @@ def test_a_picture_without_broken_budgets_can_be_drawn():
         ({"budget_percentile": [25, -1]}, "must lie between 0 and 100, got -1"),
         ({"budget_percentile": []}, "must lie between 0 and 100, got none"),
         ({"complete": True, "device": ["phone", "chip"]}, "at least two devices, got chip"),
-        ({"table": "nothing"}, "Unknown table 'nothing'"),
+        ({"table": "nothing"}, "Unknown benchmark 'nothing'"),
         ({"tables": "/nowhere"}, "There is no folder of benchmark tables at /nowhere"),
     ],
 )

@@ -30,12 +30,12 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(tables):
-    return registry.get("table", TABLE).read(tables)
+    return registry.get("benchmark", TABLE).read(tables)
 
 
 def asked_by(strategy: str, rows, n: int, **problem) -> tuple[np.ndarray, np.ndarray]:
     """(latency, accuracy) of what a strategy asks, by a loop of our own."""
-    made = make_strategy(strategy, registry.get("table", TABLE).genes, **problem)
+    made = make_strategy(strategy, registry.get("benchmark", TABLE).genes, **problem)
     found = []
     for _ in range(n // 10):
         genes = made.ask(10)
@@ -118,7 +118,7 @@ def test_brief_trainings_cost_their_part_and_do_not_score(tables, rows):
     found = validator.run_one(run, tables)
     assert found["asked"] > 70
     assert 60 <= found["spent"] + 1e-6 < 61
-    strategy = make_strategy("hurdles", registry.get("table", TABLE).genes, {"accuracy": "max"})
+    strategy = make_strategy("hurdles", registry.get("benchmark", TABLE).genes, {"accuracy": "max"})
     share = 12 / 200
 
     def query(genes, wanted):
@@ -338,7 +338,7 @@ def test_a_worker_lost_in_the_middle_costs_its_item_only():
     [
         ({"device": "toaster"}, "Unknown device 'toaster'. "),
         ({"device": []}, "at least one device"),
-        ({"table": "nasbench301"}, "Unknown table 'nasbench301'. Did you mean nasbench201-"),
+        ({"table": "nasbench301"}, "Unknown benchmark 'nasbench301'. Did you mean nasbench201-"),
         ({"strategy": "nsga3"}, "Unknown strategy 'nsga3'. Did you mean nsga2"),
         ({"strategy": "evolution:population=0"}, "population and parents must be at least 1"),
         ({"settings": ["guessed"]}, "Unknown setting 'guessed'. Available: known, paid, predicted"),
@@ -454,5 +454,5 @@ def test_two_seeds_have_no_interval():
 
 
 def test_every_cell_of_the_table_can_be_asked(rows):
-    cells = everything(Problem(registry.get("table", TABLE).genes, {"accuracy": "max"}))
+    cells = everything(Problem(registry.get("benchmark", TABLE).genes, {"accuracy": "max"}))
     assert sorted(rows.find(cells)) == list(range(5**6))

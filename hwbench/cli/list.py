@@ -12,7 +12,7 @@ from hwbench.cli import _options as options
 
 PLURALS = {
     "ops": "op", "spaces": "space", "reaches": "transport", "runtimes": "runtime", "regressors": "regressor",
-    "predictors": "predictor", "proxies": "proxy", "objectives": "objective", "strategies": "strategy", "tables": "table",
+    "predictors": "aggregator", "proxies": "proxy", "objectives": "objective", "strategies": "strategy", "tables": "benchmark",
 }  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def run(
     from hwbench.core import registry
     from hwbench.core.errors import UnknownName
 
-    singular = PLURALS.get(kind, kind)
+    singular = PLURALS.get(kind, PLURALS.get(f"{kind}s", kind))
     if singular not in registry.kinds():
         raise UnknownName(registry.unknown("kind", kind, PLURALS))
     rows = [{"name": name, "about": registry.about(singular, name)} for name in registry.names(singular)]
@@ -35,13 +35,13 @@ def run(
         for row in rows:
             space = registry.get("space", row["name"])
             row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
-    if singular == "table":
+    if singular == "benchmark":
         from hwbench.table.base import grid_size
 
         for row in rows:
-            genes = registry.get("table", row["name"]).genes
+            genes = registry.get("benchmark", row["name"]).genes
             row.update(genes=str(len(genes)), combinations=f"{grid_size(genes):.3g}")
-    if singular == "predictor":
+    if singular == "aggregator":
         rows += _fitted(workspace)
     if json:
         console.emit_json(rows)

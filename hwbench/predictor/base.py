@@ -1,4 +1,4 @@
-"""What a predictor is: it learns from measured whole networks and tells what each op adds to a network.
+"""What an aggregator is: it learns from measured whole networks and tells what each op adds to a network.
 
 Its answer for a workload is `constant_ms` plus the sum of `op_ms` over the workload's ops, so a search can
 compile it to arrays. State is JSON values and plain arrays, nothing that runs when loaded.
@@ -20,8 +20,8 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec
 
 
-class Predictor(Protocol):
-    """The contract of a predictor."""
+class Aggregator(Protocol):
+    """The contract of an aggregator: from what ops cost to what their network costs."""
 
     name: str
     constant_ms: float
@@ -40,7 +40,7 @@ class Predictor(Protocol):
         """Takes up a stored state."""
 
 
-def sum_ops(predictor: Predictor, workload: Workload) -> float:
+def sum_ops(predictor: Aggregator, workload: Workload) -> float:
     """The predictor's answer for one workload."""
     counts = workload.counts()
     return float(predictor.constant_ms + predictor.op_ms(list(counts)) @ np.array(list(counts.values()), float))

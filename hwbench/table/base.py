@@ -22,7 +22,7 @@ from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.genes import ENUMERABLE, Genes, keys
 
 
-class Table(Protocol):
+class Benchmark(Protocol):
     """The contract of a benchmark table."""
 
     name: str

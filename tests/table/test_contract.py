@@ -17,14 +17,14 @@ from hwbench.table.base import Rows, folder_of, grid_size
 from hwbench.table.nasbench201 import EDGES, OPS
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(hwbench.__file__).parents[2] / "shared" / "tables"))
-NAMES = registry.names("table")
+NAMES = registry.names("benchmark")
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def named(request) -> tuple[str, Rows]:
     if not TABLES.is_dir():
         pytest.skip(f"no public tables at {TABLES}; set HWBENCH_TABLES")
-    return request.param, registry.get("table", request.param).read(TABLES)
+    return request.param, registry.get("benchmark", request.param).read(TABLES)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def made_up(tmp_path_factory) -> Path:
 
 def test_rows_are_architectures_of_the_genes_each_once(named):
     name, rows = named
-    table = registry.get("table", name)
+    table = registry.get("benchmark", name)
     assert rows.genes.dtype == np.uint8
     assert rows.genes.shape == (len(rows), len(table.genes))
     assert (rows.genes < [size for _, size in table.genes]).all()
@@ -64,7 +64,7 @@ def test_a_query_answers_with_the_rows_whatever_their_order(named):
 
 def test_what_the_table_does_not_hold_is_nan(named):
     name, rows = named
-    table = registry.get("table", name)
+    table = registry.get("benchmark", name)
     if len(rows) == grid_size(table.genes):
         return  # it holds everything
     drawn = np.random.default_rng(0).integers(0, [size for _, size in table.genes], (200, len(table.genes)), dtype=np.uint8)
@@ -106,7 +106,7 @@ def _reaches(cell: np.ndarray) -> bool:
 
 
 def test_disconnected_cells_never_score(made_up):
-    rows = registry.get("table", "nasbench201-cifar10").read(made_up)
+    rows = registry.get("benchmark", "nasbench201-cifar10").read(made_up)
     reached = np.array([_reaches(cell) for cell in rows.genes])
     assert (~reached).sum() == 341
     assert (np.isnan(rows.accuracy) == ~reached).all()
@@ -115,7 +115,7 @@ def test_disconnected_cells_never_score(made_up):
 
 
 def test_sources_are_joined_by_architecture_not_by_place(made_up):
-    rows = registry.get("table", "nasbench201-cifar100").read(made_up)
+    rows = registry.get("benchmark", "nasbench201-cifar100").read(made_up)
     assert set(rows.latency_ms) == {*DEVICES, "phone", "board_again"}
     measured = ~np.isnan(rows.latency_ms["board_again"])
     assert measured.sum() == SOME
@@ -126,8 +126,8 @@ def test_sources_are_joined_by_architecture_not_by_place(made_up):
 
 
 def test_the_fingerprint_is_that_of_the_data(made_up):
-    rows = registry.get("table", "nasbench201-cifar10").read(made_up)
-    other = registry.get("table", "nasbench201-cifar100").read(made_up)
+    rows = registry.get("benchmark", "nasbench201-cifar10").read(made_up)
+    other = registry.get("benchmark", "nasbench201-cifar100").read(made_up)
     prints = {rows.fingerprint(["board"]), rows.fingerprint(["chip"]), other.fingerprint(["board"])}
     assert len(prints) == 3
     assert rows.fingerprint(["board"]) in prints
@@ -136,7 +136,7 @@ def test_the_fingerprint_is_that_of_the_data(made_up):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_without_the_table_is_named(name, tmp_path):
     with pytest.raises(UsageError, match=r"\.parquet is missing; give the folder of benchmark tables by --tables"):
-        registry.get("table", name).read(tmp_path)
+        registry.get("benchmark", name).read(tmp_path)
 
 
 def test_the_folder_of_tables_is_given_or_in_the_environment(tmp_path, monkeypatch):
