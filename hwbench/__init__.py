@@ -40,6 +40,16 @@ KINDS = {
 """Kinds of plug-ins whose package does not declare them itself -> where their parts lie; read by the registry."""
 RENAMED_KINDS = {"predictor": "aggregator", "table": "benchmark"}
 """What a kind was called before -> now: entry points in the old group are answered with the new one's name."""
+RENAMED_PARTS = {
+    "aggregator": {"lut_sum": "calibrated_sum"},
+    "strategy": {
+        "default": "gp_ehvi",
+        "hurdles": "dynamic_hurdles",
+        "lite": "pareto_evolution",
+        "local": "local_search",
+    },
+}
+"""Kind -> what a part was called before -> now: commands, cards and logs with the old name go on working."""
 
 __all__ = ["__version__", *sorted({*_VERBS, *_PARTS})]
 

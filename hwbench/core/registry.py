@@ -86,7 +86,15 @@ def _origin(kind: str, name: str) -> tuple[str, str]:
             return target, ""
         if name.startswith(f"{target}-") and name[len(target) + 1 :] in variants:
             return target, name[len(target) + 1 :]
+    if current(kind, name) != name:
+        return _origin(kind, current(kind, name))
     raise UnknownName(unknown(kind, name, names(kind)))
+
+
+def current(kind: str, name: str) -> str:
+    """What a part is called now; a stored name may be older."""
+    base, colon, options = name.partition(":")
+    return hwbench.RENAMED_PARTS.get(kind, {}).get(base, base) + colon + options
 
 
 def about(kind: str, name: str) -> str:
