@@ -25,16 +25,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from hwbench import appraiser
 from hwbench.cli._console import progress
 from hwbench.core import conformal
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files
-from hwbench.estimator import calibration_sets, fit, flops_of, stored_networks
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.predictor.base import sum_ops
+from hwbench.predictor import onnx_latency
+from hwbench.predictor.aggregator.base import sum_ops
+from hwbench.predictor.baselines import flops_of
+from hwbench.predictor.fit import calibration_sets, fit, stored_networks
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import catalogue
 from hwbench.profiler.measure import MEASURE_POLICY, measure
@@ -129,7 +130,7 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
             }
         )
     started = time.monotonic()
-    card = appraiser.fit_models(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
+    card = onnx_latency.fit_models(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
     return {
         "predictor": fitted.card["predictor"],
         "additivity": fitted.card["additivity"],
@@ -158,7 +159,7 @@ def _errors(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[str, Any]]:
     """Each model measured, predicted without its own kernels, and its kernels measured to find the worst layer."""
     models.export(folder, names)
-    asked = appraiser.load(workspace=workspace)
+    asked = onnx_latency.load(workspace=workspace)
     rows = []
     for name in names:
         path = folder / f"{name}.onnx"
@@ -189,7 +190,7 @@ def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[s
 
 
 def stage_layers(
-    workspace: Path, scratch: Path, folder: Path, names: list[str], asked: appraiser.Appraiser
+    workspace: Path, scratch: Path, folder: Path, names: list[str], asked: onnx_latency.Appraiser
 ) -> list[dict[str, Any]]:
     """The models' own kernels measured into another workspace: price against measurement, kernel by kernel."""
     wanted: dict[str, OpSpec] = {}
@@ -200,7 +201,7 @@ def stage_layers(
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:
         profile_specs(list(wanted.values()), workspace=scratch, policy=LAYER_POLICY, tick=tick)
-    measured = appraiser._rows(Workspace.at(scratch), files.local_name(), "onnxruntime", SETTING, asked.card)
+    measured = onnx_latency._rows(Workspace.at(scratch), files.local_name(), "onnxruntime", SETTING, asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():
@@ -248,7 +249,7 @@ def main() -> None:
             found[stage] = stage_models(options.workspace, folder, [*models.LATER])
         else:
             names = [row["model"] for part in ("models", "later") for row in found.get(part, []) if "refused" not in row]
-            asked = appraiser.load(workspace=options.workspace)
+            asked = onnx_latency.load(workspace=options.workspace)
             found[stage] = stage_layers(options.workspace, options.workspace / "layers", folder, names, asked)
         found["device"], found["date"] = files.local_name(), time.strftime("%Y-%m-%d")
         write_json(path, found)

@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import active
-from hwbench.active import Judge, Step
 from hwbench.core import registry, stats
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.estimator import calibration_sets
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
-from hwbench.predictor.base import sum_ops
+from hwbench.predictor import active
+from hwbench.predictor.active import Judge, Step
+from hwbench.predictor.aggregator.base import sum_ops
+from hwbench.predictor.fit import calibration_sets
 from hwbench.profiler.profile import needed_specs
 from hwbench.space import lowering as spaces
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu --tables DIR [--out reports/gpu-2026-11-16]
 
-In one run: hwbench.gpu from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation that see
+In one run: ours from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation that see
 the data sheet, and the plain roofline. Boards with the same chip are left out together, and once more with the twin kept. The
 two splits of the table are two measuring campaigns and are judged apart; `strict` fits on the train split only, as NeuSight
 did, so that the shapes of the test split are new too. A second collection (bf16 products, aiconfigurator) asks the same again.
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import datasheet, gpu
 from hwbench.core import conformal, schema
 from hwbench.core.files import atomic_write, write_json
+from hwbench.predictor.gpu import datasheet, fit, roofline
 
 DRAWS, PER_CELL = 10, 1000
 UTILISATION = {
@@ -66,7 +66,7 @@ def rooflines(rows: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precisio
     ms = np.zeros(len(rows))
     for name in set(map(str, rows.gpu)):
         at = np.flatnonzero(rows.gpu == name)
-        ms[at] = datasheet.roofline(known[name], rows.ops.take(at), precision)
+        ms[at] = roofline.roofline(known[name], rows.ops.take(at), precision)
     return ms
 
 
@@ -84,10 +84,10 @@ def judge(
 ) -> list[dict[str, Any]]:
     """Fits everything on `seen`; errors on `asked` by GPU, campaign and kind."""
     start = time.perf_counter()
-    model = gpu.fit_gpu(seen, known, precision)
+    model = fit.fit_gpu(seen, known, precision)
     fit_s = time.perf_counter() - start
     sound = seen.take(np.flatnonzero(~np.isin(seen.cells, list(datasheet.throttled(seen)))))  # what our own fit uses
-    by_trees = utilisation_trees(sound.take(sound.sample(gpu.TREE_ROWS)), asked, known, precision)
+    by_trees = utilisation_trees(sound.take(sound.sample(fit.TREE_ROWS)), asked, known, precision)
     by_roofline = rooflines(asked, known, precision)
     found = []
     for name in sorted(set(map(str, asked.gpu))):
@@ -98,7 +98,7 @@ def judge(
             low, high = model.bounds(known[name], rows.ops)
             adapted: dict[str, list[dict[str, float]]] = {}
             for draw in range(DRAWS):
-                shown = gpu.spread_over_kinds(rows.ops.kind, np.arange(len(rows)), gpu.MEASURED, 100 + draw)
+                shown = fit.spread_over_kinds(rows.ops.kind, np.arange(len(rows)), fit.MEASURED, 100 + draw)
                 rest = rows.take(np.setdiff1d(np.arange(len(rows)), shown))
                 told = model.adapt(known[name], rows.ops.take(shown), rows.ms[shown])
                 again, _ = told.predict(known[name], rest.ops)

@@ -26,23 +26,25 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, estimator, space_problem
+from hwbench import __version__
 from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, fingerprint, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
-from hwbench.cost import latency_cost
-from hwbench.problem import Problem
+from hwbench.optimize import space_problem
+from hwbench.optimize.cost import latency_cost
+from hwbench.optimize.latency_loss import descend, expected_cost, most_likely, sample_choices
+from hwbench.optimize.problem import Problem
+from hwbench.optimize.strategy.base import Strategy
+from hwbench.optimize.variation import Seen
+from hwbench.predictor import space_latency
 from hwbench.profiler.networks import measure_networks
-from hwbench.relaxation import descend, expected_cost, most_likely, sample_choices
 from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME, Architectures
 from hwbench.space.base import Space
 from hwbench.space.compiled import CompiledSum
-from hwbench.strategy.base import Strategy
-from hwbench.variation import Seen
 
 SPACE, PROXY, STATISTIC, RUNTIME = "autoformer-tiny", "params", "min", "onnxruntime"
 METHODS = {
@@ -203,7 +205,7 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
 
     torch.set_num_threads(1)  # all tensors are small
     space: Space = registry.get("space", SPACE)
-    fitted = estimator.load(device, RUNTIME, workspace=workspace, space=SPACE)
+    fitted = space_latency.load(device, RUNTIME, workspace=workspace, space=SPACE)
     latency, score = latency_cost(fitted, space, STATISTIC).value, registry.get("proxy", PROXY).compile(space)
     assert isinstance(latency, CompiledSum)
     assert isinstance(score, CompiledSum)

@@ -18,7 +18,7 @@ from pathlib import Path
 import hwbench
 from hwbench.cli import _console as console
 from hwbench.cli.validate import show
-from hwbench.standing import BUDGETS
+from hwbench.study.leaderboard import BUDGETS
 
 TABLE = "nasbench201-cifar10"
 TUNED_ON = ("1080ti_1", "pixel2", "gold_6226", "titanx_32", "eagle_gpu_855", "true_vpu", "rice_edgegpu")

@@ -27,16 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from hwbench import __version__, estimator
+from hwbench import __version__
 from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.cost import latency_cost
 from hwbench.device import files as devices
-from hwbench.estimator import Fitted
 from hwbench.network.graph import Network, Workload
-from hwbench.predictor.base import sum_ops
+from hwbench.optimize.cost import latency_cost
+from hwbench.predictor import fit, space_latency
+from hwbench.predictor.aggregator.base import sum_ops
+from hwbench.predictor.space_latency import Fitted
 from hwbench.profiler.measure import MEASURE_POLICY, measure
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.policy import Policy
@@ -62,7 +63,7 @@ QUICK_POLICIES = {
 def predictor_of(name: str, place: Path, device: str) -> Fitted | None:
     """The predictor `hwbench predict` would take there, if it was fitted for the space."""
     try:
-        return estimator.load(device, workspace=place, space=name)
+        return space_latency.load(device, workspace=place, space=name)
     except (UsageError, EnvironmentMismatch):
         return None
 
@@ -79,7 +80,7 @@ def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tup
         took["profile"] = {"rows": done.rows, "seconds": done.seconds, "doubtful": len(done.doubtful), "failed": done.failed}
         started = time.monotonic()
         with progress(f"{name}: networks to fit and judge a predictor") as tick:
-            fitted = estimator.fit(
+            fitted = fit.fit(
                 name, device, workspace=own, networks=networks["fit"], holdout=networks["holdout"],
                 policy=policies["networks"], tick=tick,
             )  # fmt: skip

@@ -25,17 +25,17 @@ import numpy as np
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
-from hwbench.cost import latency_cost
 from hwbench.device import files
-from hwbench.estimator import calibration_sets, fit
 from hwbench.lut import latency
+from hwbench.optimize.cost import latency_cost
+from hwbench.optimize.search import search
+from hwbench.predictor.fit import calibration_sets, fit
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import measure, profile
-from hwbench.searcher import search
 from hwbench.space import activity, architectures, export, lowering, sample
 from hwbench.space.architectures import Architectures
-from hwbench.verifier import ESTIMATES, compare, summarise
+from hwbench.study.verify import ESTIMATES, compare, summarise
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert:sequence=32", "bert", "bert:sequence=384")
 UNSEEN = {"autoformer-tiny": 40, "autoformer-small": 40, "bert:sequence=32": 14, "bert": 13, "bert:sequence=384": 13}
@@ -106,7 +106,7 @@ def repeat_agreement(rows: list[dict[str, Any]]) -> stats.Accuracy:
 
 def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[str, Any]:
     """How often measured winners keep their budget."""
-    from hwbench.estimator import load
+    from hwbench.predictor.space_latency import load
 
     fitted = load(workspace=workspace, space=space_name)
     space = registry.get("space", space_name)

@@ -26,20 +26,22 @@ from typing import Any
 import numpy as np
 
 import hwbench
-from hwbench import __version__, estimator, lineup
+from hwbench import __version__
 from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.cost import latency_cost
 from hwbench.device import files as devices
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
+from hwbench.optimize.cost import latency_cost
+from hwbench.predictor import space_latency
 from hwbench.profiler.networks import measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import needed_specs, profile_specs
 from hwbench.space import activity, lowering
 from hwbench.space.sample import sample
+from hwbench.study import compare_runtimes
 
 EMULATED = "emulated-cortex-a72"
 COUNTED_SPACES = ("autoformer-tiny", "nasbench201")
@@ -107,7 +109,7 @@ def stage_runtimes(workspace: Path) -> dict[str, Any]:
         with progress(f"{runtime}: blocks") as tick:
             done = profile_specs(specs, runtime=runtime, workspace=workspace, tick=tick)
         found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **_fitted(runtime, workspace)}
-    compared = lineup.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")
+    compared = compare_runtimes.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")
     versions = {runtime: {"version": told["version"]} for runtime, told in compared["runtimes"].items()}
     return {"fits": found, "compared": {"runtimes": versions}}  # the rest is in compare.json
 
@@ -189,9 +191,9 @@ def _winners(name: str, workspace: Path) -> dict[str, Any]:
     costs, budgets, winners = {}, {}, {}
     for source, (runtime, limit) in cost_sources(workspace).items():
         if limit == "latency_ms":
-            cost = latency_cost(estimator.load("local", runtime, Setting(), workspace, space.name), space, "min")
+            cost = latency_cost(space_latency.load("local", runtime, Setting(), workspace, space.name), space, "min")
         else:
-            from hwbench.limits import compiled
+            from hwbench.optimize.limit import compiled
 
             cost = compiled(space, {limit: 1.0}, "min", runtime, Setting(), workspace / "first", False)[0].cost
         costs[source] = cost

@@ -14,12 +14,12 @@ import time
 import numpy as np
 import pytest
 
-from hwbench.appraiser import REACH, Prices, terms_of
 from hwbench.core import registry
 from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import Setting
-from hwbench.op_model import OpModel
+from hwbench.predictor.onnx_latency import REACH, Prices, terms_of
+from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import catalogue
 from hwbench.space import activity, lowering, slots

@@ -21,8 +21,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from hwbench import newdevice, population, positions
 from hwbench.core.files import atomic_write, write_json
+from hwbench.predictor.few_shot import prior as few_shot_prior
+from hwbench.predictor.few_shot import transfer
+from hwbench.predictor.tabular import positions
 
 EXACT = ("asic", "fpga")
 COUNTS = (10, 20, 50)
@@ -53,7 +55,7 @@ class Space:
         file = "nasbench201/accuracy" if name == "nasbench201" else f"help/{name}_archs"
         archs = pd.read_parquet(tables / f"{file}.parquet").set_index("arch_index").loc[wide.index]
         choices = positions.read(pa.Table.from_pandas(archs[FEATURES[name]], preserve_index=False), FEATURES[name])
-        blocks = newdevice.columns_of(choices, np.arange(len(archs)))
+        blocks = transfer.columns_of(choices, np.arange(len(archs)))
         flops = archs["conv_flops_m_derived"].to_numpy() if name == "nasbench201" else macs(name, archs)
         keys = [str(key) for key in wide.columns]
         return cls(
@@ -135,14 +137,14 @@ def judge(space: Space, target: int, known: np.ndarray, prepared: Any, samples: 
     found = []
     for rows in samples:
         rehearsal = rehearsals[len(rows)]
-        belief = population.believe(prior, rows, logs[rows])
+        belief = few_shot_prior.believe(prior, rows, logs[rows])
         mean = belief.mean()
         proxies = [spearmans(space.latency[rows][:, [key]], truth[rows])[0] for key in known]
         proxy = space.latency[:, known[int(np.argmax(proxies))]]
         answers = [mean, proxy, one_hot_ridge(design, rows, logs[rows]), space.flops]
         ranks = spearmans(np.stack(answers, axis=1), truth)
         low, high = rehearsal.band.bounds(np.exp(mean[checked]), belief.deviation(checked))
-        trust, _ = newdevice.verdict(belief, rehearsal)
+        trust, _ = transfer.verdict(belief, rehearsal)
         found.append(
             {
                 "space": space.name,
@@ -167,11 +169,11 @@ def judge(space: Space, target: int, known: np.ndarray, prepared: Any, samples: 
 def prepare(space: Space, known: np.ndarray, counts: Sequence[int]) -> Any:
     """(prior, rehearsals by number of measurements) of known keys, and what they choose to measure."""
     logs = np.log(space.latency[:, known])
-    learnt = population.learn(logs, space.blocks)
-    prior = population.prior(learnt)
+    learnt = few_shot_prior.learn(logs, space.blocks)
+    prior = few_shot_prior.prior(learnt)
     random = np.random.default_rng(1)
-    rehearsals = {n: newdevice.rehearse(learnt, logs, random.choice(len(logs), n, replace=False)) for n in counts}
-    return (prior, rehearsals), {n: population.spread_out(prior, n) for n in counts}
+    rehearsals = {n: transfer.rehearse(learnt, logs, random.choice(len(logs), n, replace=False)) for n in counts}
+    return (prior, rehearsals), {n: few_shot_prior.spread_out(prior, n) for n in counts}
 
 
 def run_space(space: Space, draws: int, say: Any) -> pd.DataFrame:
@@ -179,7 +181,7 @@ def run_space(space: Space, draws: int, say: Any) -> pd.DataFrame:
     random = np.random.default_rng(0)
     samples = {n: [random.choice(len(space.latency), n, replace=False) for _ in range(draws)] for n in COUNTS}
     everyone = np.arange(len(space.keys))
-    fitted = population.learn(np.log(space.latency), space.blocks).smooth
+    fitted = few_shot_prior.learn(np.log(space.latency), space.blocks).smooth
     rows: list[dict[str, Any]] = []
     for device in dict.fromkeys(space.devices):
         started = time.time()
@@ -196,7 +198,7 @@ def run_space(space: Space, draws: int, say: Any) -> pd.DataFrame:
     for kind in dict.fromkeys(space.kinds):
         targets = np.flatnonzero(space.kinds == kind)
         known = np.setdiff1d(everyone, targets)
-        if kind in EXACT or len(known) < newdevice.LEAST_DEVICES:
+        if kind in EXACT or len(known) < transfer.LEAST_DEVICES:
             continue
         prepared, _ = prepare(space, known, COUNTS[:1])
         for target in targets:
@@ -222,7 +224,7 @@ def run_oneproxy(tables: Path, cells: Space, draws: int) -> pd.DataFrame:
         names,
         np.array([*cells.devices, *keys]),
         np.array([*cells.kinds, *kinds]),
-        [population.scaled(block[at]) for block in cells.blocks],
+        [few_shot_prior.scaled(block[at]) for block in cells.blocks],
         cells.flops[at],
         cells.index[at],
     )
@@ -241,7 +243,7 @@ def run_oneproxy(tables: Path, cells: Space, draws: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def flag(rows: pd.DataFrame, limit: float = newdevice.TRUSTED) -> dict[str, Any]:
+def flag(rows: pd.DataFrame, limit: float = transfer.TRUSTED) -> dict[str, Any]:
     """How well `do not trust` finds draws whose Spearman is below the limit."""
     bad, flagged = rows["ours"] < limit, ~rows["trust"].astype(bool)
     return {

@@ -15,29 +15,20 @@ _VERBS = {
     "export": "space.export",
     "profile": "profiler.profile",
     "measure": "profiler.measure",
-    "fit": "estimator",
-    "predict": "oracle",
-    "transfer": "newdevice",
-    "rebuild": "rebuilder",
-    "search": "searcher",
-    "validate": "validator",
-    "specialise": "specialist",
-    "verify": "verifier",
-    "report": "reporter",
-    "quickstart": "tour",
+    "fit": "predictor.fit",
+    "predict": "predictor.predict",
+    "transfer": "predictor.few_shot.transfer",
+    "rebuild": "predictor.rebuild",
+    "search": "optimize.search",
+    "validate": "study.validate",
+    "specialise": "study.specialise",
+    "verify": "study.verify",
+    "report": "study.report",
+    "quickstart": "study.quickstart",
 }
 """Verb -> the module that does it."""
-_PARTS = {"make_strategy": "strategy.base"}
+_PARTS = {"make_strategy": "optimize.strategy.base"}
 """What anyone's own loop is built from -> its module."""
-KINDS = {
-    "regressor": "hwbench.regressor",
-    "aggregator": "hwbench.predictor",
-    "proxy": "hwbench.proxy",
-    "objective": "hwbench.objective",
-    "strategy": "hwbench.strategy",
-    "benchmark": "hwbench.table",
-}
-"""Kinds of plug-ins whose package does not declare them itself -> where their parts lie; read by the registry."""
 RENAMED_KINDS = {"predictor": "aggregator", "table": "benchmark"}
 """What a kind was called before -> now: entry points in the old group are answered with the new one's name."""
 RENAMED_PARTS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hwbench.table.nasbench201 import EDGES, OPS
+from hwbench.accuracy.benchmark.nasbench201 import EDGES, OPS
 
 GAIN = np.array([0.0, 0.25, 0.6, 1.0, 0.1])
 WEIGHT = np.array([1.0, 0.7, 0.8, 1.2, 0.6, 0.9])

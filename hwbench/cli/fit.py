@@ -61,11 +61,11 @@ def run(
     if (source is None) == (not space):
         raise UsageError("Give --space (networks are measured) or --from FILE.parquet (they were), one of them.")
     if source is not None:
-        from hwbench import tabular
+        from hwbench.predictor.tabular import fit
 
         if out is None or not features:
             raise UsageError("--from needs --features A,B,C and --out DIR.")
-        card = tabular.fit_table(
+        card = fit.fit_table(
             source,
             _names(features),
             target,
@@ -88,10 +88,10 @@ def run(
     assert space
     setting = options.setting(dtype, batch, threads)
     if kernels:
-        from hwbench import appraiser
+        from hwbench.predictor import onnx_latency
 
         with console.progress("measuring networks") as tick:
-            card = appraiser.fit_models(
+            card = onnx_latency.fit_models(
                 space, device, runtime, setting, workspace, networks, holdout, seed, stored=stored, tick=tick
             )
         _say_kernels(card, json)

@@ -31,12 +31,12 @@ def fit(
     json: options.Json = False,
 ) -> None:
     """Fit on NeuSight's table of GPU operators and store the predictor."""
-    from hwbench import gpu
     from hwbench.core.errors import UsageError
+    from hwbench.predictor.gpu import fit as gpu_fit
 
     if tables is None:
         raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
-    stored = gpu.make(tables, out, leave_out or (), adapt, measured, workspace)
+    stored = gpu_fit.make(tables, out, leave_out or (), adapt, measured, workspace)
     if json:
         console.emit_json({"folder": str(out), "card": {key: value for key, value in stored.items() if key != "state"}})
         return
@@ -68,11 +68,11 @@ def predict(
     json: options.Json = False,
 ) -> None:
     """Predict ops on a GPU; measured ops of it, if given, correct the prediction."""
-    from hwbench import datasheet
-    from hwbench import gpu as gpus
     from hwbench.core import schema
     from hwbench.core.errors import UsageError
     from hwbench.device import files
+    from hwbench.predictor.gpu import datasheet
+    from hwbench.predictor.gpu import model as gpus
 
     model, sheet = gpus.load(predictor), datasheet.of_device(files.get(gpu, workspace))
     if measured is not None:

@@ -36,7 +36,7 @@ def run(
             space = registry.get("space", row["name"])
             row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
     if singular == "benchmark":
-        from hwbench.table.base import grid_size
+        from hwbench.accuracy.benchmark.base import grid_size
 
         for row in rows:
             genes = registry.get("benchmark", row["name"]).genes
@@ -53,7 +53,7 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
     """One row per stored predictor, of whatever kind; what a card does not state is a dash."""
     from hwbench.core.errors import HwbenchError
     from hwbench.core.workspace import Workspace
-    from hwbench.estimator import read_card
+    from hwbench.predictor.space_latency import read_card
 
     found = []
     for path in Workspace.at(str(workspace)).each("predictors", pattern="*/*/card.json"):

@@ -80,15 +80,15 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Tell which runtime is fastest where, on one device."""
-    from hwbench import lineup
+    from hwbench.study import compare_runtimes
 
-    done = lineup.compare(device, runtime or (), options.setting(dtype, batch, threads), workspace, out)
+    done = compare_runtimes.compare(device, runtime or (), options.setting(dtype, batch, threads), workspace, out)
     if json:
         console.emit_json(done)
         return
     runtimes = done["runtimes"]
     rows = [
-        {"kind": kind["kind"], "rows": kind["rows"], **{each: lineup.cell(kind, each) for each in runtimes}}
+        {"kind": kind["kind"], "rows": kind["rows"], **{each: compare_runtimes.cell(kind, each) for each in runtimes}}
         for kind in done["kinds"]
     ]
     console.table(f"{done['device']}, {done['setting']}: multiples of {done['base']} (rows led, of these clearly)", rows)
@@ -168,15 +168,15 @@ def recover(
     json: options.Json = False,
 ) -> None:
     """Recover costs per operator from latencies of whole networks, where operators cannot be timed alone."""
-    from hwbench import recovery
     from hwbench.core.errors import UsageError
+    from hwbench.predictor.tabular import op_costs
 
     pairs = [each.partition("=") for each in where or []]
     bad = next((each for each, pair in zip(where or [], pairs, strict=True) if not pair[1]), None)
     if bad is not None:
         raise UsageError(f"--where takes COLUMN=VALUE, got '{bad}'.")
     columns = [name.strip() for name in features.split(",") if name.strip()]
-    found = recovery.recover(source, columns, target, device, out, shared, {a: b for a, _, b in pairs})
+    found = op_costs.recover(source, columns, target, device, out, shared, {a: b for a, _, b in pairs})
     if json:
         console.emit_json({"out": str(out), "costs": [vars(each) for each in found.costs], "card": found.card})
         return

@@ -11,7 +11,7 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.appraiser import Appraisal
+    from hwbench.predictor.onnx_latency import Appraisal
 
 
 def run(
@@ -86,9 +86,9 @@ def _architectures(
 
 
 def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
-    from hwbench import tabular
+    from hwbench.predictor.tabular import fit
 
-    done = tabular.predict_table(predictor, source, output)
+    done = fit.predict_table(predictor, source, output)
     if json:
         console.emit_json(done)
         return

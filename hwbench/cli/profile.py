@@ -11,8 +11,8 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.active import ActiveResult
     from hwbench.network.spec import OpSpec, Setting
+    from hwbench.predictor.active import ActiveResult
     from hwbench.profiler.profile import ProfileResult
 
 SHOWN = 8
@@ -70,7 +70,7 @@ def run(
     if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
         raise UsageError("Give one of --space SPACE, --kernels 1440 and --model MODEL.onnx: what is to be measured.")
     if until is not None:
-        from hwbench.active import profile_until
+        from hwbench.predictor.active import profile_until
 
         if not space:
             raise UsageError("--until judges networks of a space; give --space.")

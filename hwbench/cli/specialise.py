@@ -32,7 +32,7 @@ def run(
 ) -> None:
     """What is lost by using on one device the winner of another, for every pair of devices."""
     import hwbench
-    from hwbench.specialist import PERCENTILES, cell
+    from hwbench.study.specialise import PERCENTILES, cell
 
     done = hwbench.specialise(table, budget_percentile or PERCENTILES, tables, device or (), out, complete)
     if json:

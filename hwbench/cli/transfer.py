@@ -22,13 +22,13 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Predict all architectures on a new device from about ten measurements of it."""
-    from hwbench import newdevice
+    from hwbench.predictor.few_shot import transfer
 
     columns = [name.strip() for name in features.split(",") if name.strip()]
     if choose is not None:
         if measured is not None:
             raise UsageError("Give --choose N to learn what to measure, or --measured FILE to predict from it, not both.")
-        chosen = newdevice.choose(known, columns, choose, output)
+        chosen = transfer.choose(known, columns, choose, output)
         if json:
             console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
             return
@@ -37,7 +37,7 @@ def run(
         return
     if measured is None or output is None:
         raise UsageError("Give --measured FILE and --output FILE, or --choose N.")
-    done = newdevice.transfer(known, measured, columns, output, coverage)
+    done = transfer.transfer(known, measured, columns, output, coverage)
     if json:
         console.emit_json(done.document())
         return

@@ -36,7 +36,7 @@ def run(
 ) -> None:
     """Prove strategies on a table where the best answer is known."""
     import hwbench
-    from hwbench.standing import BUDGETS
+    from hwbench.study.leaderboard import BUDGETS
 
     with console.progress("validating") as tick:
         done = hwbench.validate(

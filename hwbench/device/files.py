@@ -4,7 +4,7 @@
     hwbench device add pi4 --like raspberry-pi-4 --ssh pi@192.0.2.7   a board on the desk, figures as the other file has them
     hwbench device list | show
 
-A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/gpu.py reads it.
+A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/predictor/gpu/fit.py reads it.
 
 Peaks are what hwbench/device/peaks.py measured; what a maker states of a CPU is kept apart, under names that begin with
 `stated_`.

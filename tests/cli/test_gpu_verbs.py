@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import gpu
 from hwbench.cli.gpu import app
 from hwbench.core.errors import UnknownName, UsageError
+from hwbench.predictor.gpu import fit
 
 ROOT = Path(hwbench.__file__).parents[1]
 L4, V100 = "nvidia-l4", "nvidia-tesla-v100-pcie-32gb"
@@ -31,7 +31,7 @@ def tables(tmp_path_factory) -> Path:
     """A table like NeuSight's, of relu and softmax on three GPUs: 15 us and full bandwidth."""
     root = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(0)
-    known = gpu.gpus(ROOT)
+    known = fit.gpus(ROOT)
     rows = []
     for name in (V100, "nvidia-tesla-t4", "nvidia-a100-pcie-40gb"):
         for i in range(120):
@@ -53,7 +53,7 @@ def tables(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def predictor(tables) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "TREE_COUNT", 5)
+        patch.setattr(fit, "TREE_COUNT", 5)
         shown = run("fit", "--out", tables / "made", "--workspace", ROOT, HWBENCH_TABLES=str(tables))
     assert "Errors on GPUs left out in turn" in shown
     assert "nvidia-tesla-t4" in shown
@@ -87,7 +87,7 @@ def test_fit_then_predict(predictor, asked, tmp_path):
 
 
 def test_a_gpu_may_be_left_out_or_adapted_to(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "TREE_COUNT", 5)
+    monkeypatch.setattr(fit, "TREE_COUNT", 5)
     common = ("--tables", tables, "--workspace", ROOT, "--out", tmp_path / "p", "--json")
     stored = json.loads(run("fit", *common, "--adapt", V100, "--measured", 10).splitlines()[-1])["card"]
     assert stored["device"] == V100

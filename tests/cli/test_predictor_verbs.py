@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench import active
 from hwbench.cli.main import build
 from hwbench.device import files
+from hwbench.predictor import active
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

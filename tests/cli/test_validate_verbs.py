@@ -9,9 +9,9 @@ import pytest
 from cells import write
 from typer.testing import CliRunner
 
-from hwbench import validator
 from hwbench.cli.main import build
 from hwbench.core.errors import UsageError
+from hwbench.study import validate as study_validate
 
 TABLE = "nasbench201-cifar10"
 
@@ -59,8 +59,8 @@ def test_runs_that_failed_are_said_and_the_exit_is_not_zero(tables, tmp_path, mo
     def broken(run, tables):
         raise ValueError("no luck")
 
-    monkeypatch.setattr(validator, "run_one", broken)
-    monkeypatch.setattr(validator, "Workers", lambda workers, threads: ThreadPoolExecutor(workers))  # sees what is broken
+    monkeypatch.setattr(study_validate, "run_one", broken)
+    monkeypatch.setattr(study_validate, "Workers", lambda workers, threads: ThreadPoolExecutor(workers))  # sees what is broken
     done = validate(tables, tmp_path, "--setting", "paid", "--json", code=1)
     assert len(json.loads(done.stdout.splitlines()[-1])["failed"]) == 8
     assert "8 runs failed and count nowhere, first random on chip, setting paid, seed 0: ValueError: no luck" in done.stderr

@@ -1,1 +1,0 @@
-"""Objectives, one file each; base.py is the contract."""

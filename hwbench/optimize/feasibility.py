@@ -1,0 +1,138 @@
+"""Can all limits be kept at once? A proof that they cannot, or the architectures that come nearest.
+
+A limit no architecture of the space reaches alone is refused with the least reachable; several are weighed against each
+other (Lagrange multipliers over compiled sums) before anything is scored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hwbench.core.errors import InfeasibleBudget, Nearest
+from hwbench.core.files import write_json
+from hwbench.optimize import space_problem
+from hwbench.optimize.limit import LATENCY, Limit
+from hwbench.optimize.problem import MIN
+from hwbench.optimize.variation import Seen, neighbours
+from hwbench.space import activity
+from hwbench.space import values as space_values
+from hwbench.space.base import Population, Space
+from hwbench.space.compiled import least_together
+
+DRAWS, STEPS, SURE = 2000, 60, 1e-9
+"""Random architectures looked at for one that keeps all limits; steps of the proof that there is none; its rounding error."""
+
+
+def check(space: Space, limits: Sequence[Limit], statistic: str, path: Path) -> None:
+    """Raises InfeasibleBudget if no architecture can keep all limits; the nearest ones are written to `path`.
+
+    Each limit by itself is checked exactly. Whether several can be kept together is not always known: they are refused only
+    where it is proven that they cannot.
+    """
+    leasts = [limit.least() for limit in limits]
+    lines = [f"{limit.name} {least:.5g}" for limit, (least, _) in zip(limits, leasts, strict=True)]
+    out_of_reach = [limit for limit, (least, _) in zip(limits, leasts, strict=True) if least > limit.most]
+    columns = np.stack([column for _, column in leasts], axis=1)
+    asked = " and ".join(f"{limit.name} <= {limit.most:g}" for limit in limits)
+    if not out_of_reach:
+        if len(limits) == 1:
+            return
+        drawn = np.concatenate([columns, activity.sample(space, DRAWS, np.random.default_rng(0))], axis=1)
+        if (_broken(space, limits, drawn) <= 0).any():
+            return
+        least, columns = together(space, limits)
+        if least <= 1 + SURE:
+            return
+    found = nearest(space, limits, columns)
+    if not out_of_reach:
+        text = (
+            f"No architecture of {space.name} meets {asked} together: they contradict each other. Each alone can be met (least "
+            f"reachable: {', '.join(lines)}); the nearest breaks {broken(limits, found[0])}. Raise one of them"
+        )
+    elif out_of_reach[0].name == LATENCY and len(limits) == 1:
+        text = (
+            f"No architecture of {space.name} meets {limits[0].most:g} ms ({statistic}): the smallest reachable latency is "
+            f"{leasts[0][0]:.3f} ms, by {json.dumps(found[0]['architecture'])}. Raise --budget-ms or choose a smaller space"
+        )
+    else:
+        raised = " and ".join("--budget-ms" if limit.name == LATENCY else f"--limit {limit.name}" for limit in out_of_reach)
+        text = (
+            f"No architecture of {space.name} meets {' and '.join(f'{each.name} <= {each.most:g}' for each in out_of_reach)}: "
+            f"the least reachable is {', '.join(lines)}. Raise {raised} or choose a smaller space"
+        )
+    raise infeasible(f"{text}; the nearest architectures with all their costs: {path}.", limits, found, path)
+
+
+def infeasible(text: str, limits: Sequence[Limit], found: Sequence[Nearest], path: Path) -> InfeasibleBudget:
+    """The error, with the nearest architectures written beside."""
+    asked = {limit.name: limit.most for limit in limits}
+    least = {limit.name: limit.least()[0] for limit in limits}
+    write_json(path, {"limits": asked, "least": least, "nearest": list(found)})
+    return InfeasibleBudget(text, limits=asked, least=least, nearest=found, path=path)
+
+
+def broken(limits: Sequence[Limit], found: Nearest) -> str:
+    """The limits an architecture breaks, with both numbers."""
+    held = found["held"]
+    return ", ".join(f"{each.name} ({held[each.name]:.6g} > {each.most:.6g})" for each in limits if held[each.name] > each.most)
+
+
+def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
+    """(what some weighted mean of cost / limit cannot fall below, the architectures met in finding that out).
+
+    Above 1 it proves that no architecture keeps all limits: one that did would have every mean at most 1. The least of a mean
+    is exact; weights move towards the limits broken by the architecture that reaches it, until one breaks none.
+    """
+    weights, least, met = np.full(len(limits), 1 / len(limits)), 0.0, []
+    for _ in range(STEPS):
+        parts = [(w * limit.factor / limit.most, limit.cost.sum) for w, limit in zip(weights, limits, strict=True)]
+        mean, column = least_together(space, parts)
+        met.append(column)
+        least = max(least, mean)
+        over = np.array([limit.held(column[:, None])[0] / limit.most for limit in limits]) - 1
+        if least > 1 + SURE or (over <= 0).all():
+            break
+        weights = weights * np.exp(over / np.abs(over).max())
+        weights /= weights.sum()
+    return least, np.stack(met, axis=1)
+
+
+def nearest(space: Space, limits: Sequence[Limit], start: Population, n: int = 5) -> list[Nearest]:
+    """The n architectures that break the limits least, as far as one-gene steps lead from some; those given count first."""
+    problem = space_problem.problem(space, {limits[0].name: MIN})
+    drawn = activity.sample(space, DRAWS, np.random.default_rng(0))
+    seen = Seen()
+    best = seen.new(problem.canonical(np.ascontiguousarray(np.concatenate([start, drawn], axis=1).T)))
+    while True:
+        far = _broken(space, limits, np.ascontiguousarray(best.T))
+        best = best[np.argsort(far, kind="stable")[:n]]
+        further = seen.new(neighbours(problem, best))
+        if not len(further):
+            break
+        best = np.concatenate([best, further])
+    return facts(space, limits, np.ascontiguousarray(best.T))
+
+
+def facts(space: Space, limits: Sequence[Limit], population: Population) -> list[Nearest]:
+    """What there is to say of architectures and the limits they keep or break."""
+    far = _broken(space, limits, population)
+    costs = {name: column for limit in limits for name, column in limit.values(population).items()}
+    return [
+        Nearest(
+            architecture=space_values.to_values(space, population[:, i]),
+            costs={name: float(column[i]) for name, column in costs.items()},
+            held={limit.name: float(costs[limit.held_name][i]) for limit in limits},
+            broken=float(far[i]),
+        )
+        for i in np.flatnonzero(np.isfinite(far))
+    ]
+
+
+def _broken(space: Space, limits: Sequence[Limit], population: Population) -> np.ndarray:
+    """How far limits are broken, relative, summed; infinite for what is no network."""
+    over = [np.maximum(limit.held(population) / limit.most - 1, 0.0) for limit in limits]
+    return np.where(activity.valid(space, population), np.sum(over, axis=0), np.inf)

@@ -1,0 +1,75 @@
+"""What a search maximises: raw values in, what a strategy is told out.
+
+An objective is made with budgets, e.g. `limits={"latency_ms": 12.0, "params_m": 8.0}`, and given the accuracy and every
+limited cost of architectures. Most make one number of them, the `fitness`. An objective that rules out who breaks a budget
+also tells the `violation` (0 where all are kept, else how far they are broken, relative, summed): such architectures stand
+behind all others, least violation first. A NaN (evaluated, and invalid) stays one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from hwbench.core.errors import UsageError
+from hwbench.optimize.problem import MAX, Values
+
+ACCURACY, FITNESS, VIOLATION = "accuracy", "fitness", "violation"
+ONE_NUMBER = {FITNESS: MAX}
+"""The objectives of everything that is a single reward."""
+KEPT = {VIOLATION: 0.0}
+"""The limits of a reward that comes with a violation."""
+
+
+class Objective(Protocol):
+    """The contract of an objective; constructed with `limits` (cost -> budget) and its own options."""
+
+    name: str
+    hard: bool
+    """Whether breaking a budget rules an architecture out."""
+    objectives: Mapping[str, str]
+    """What the strategy's Problem is to optimise: name -> "max" or "min"."""
+    limits: Mapping[str, float]
+    """What the strategy's Problem is to keep: name -> most."""
+
+    def told(self, values: Values) -> dict[str, np.ndarray]:
+        """Accuracy and limited costs -> everything `objectives` and `limits` name."""
+
+
+def check_budgets(limits: Mapping[str, float]) -> dict[str, float]:
+    """The budgets, if there is one and all are positive numbers."""
+    if not limits:
+        raise UsageError('An objective needs at least one budget, e.g. {"latency_ms": 12.0}.')
+    return {name: check_budget(name, budget) for name, budget in limits.items()}
+
+
+def check_budget(name: str, budget: float) -> float:
+    """A budget is a positive number."""
+    try:
+        number = float(budget)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise UsageError(f"A budget must be a positive number; that of {name} is {budget}.")
+    return number
+
+
+def check_positive(accuracy: np.ndarray, reward: str) -> np.ndarray:
+    """The accuracies, if a reward that multiplies them (or puts 0 below them) makes sense."""
+    if np.any(accuracy <= 0):
+        raise UsageError(f"The {reward} reward needs positive accuracies; choose another proxy or objective.")
+    return accuracy
+
+
+def ratios(values: Values, budgets: Mapping[str, float]) -> np.ndarray:
+    """float[budgets, n]: every cost as a share of its budget."""
+    return np.stack([np.asarray(values[name], float) / budget for name, budget in budgets.items()])
+
+
+def excess(values: Values, budgets: Mapping[str, float]) -> np.ndarray:
+    """How far budgets are broken, relative, summed; 0 where all are kept."""
+    parts = [np.maximum(values[name] - budget, 0.0) / budget for name, budget in budgets.items()]
+    return np.asarray(np.sum(parts, axis=0))

@@ -1,0 +1,121 @@
+"""New architectures from nothing, from one and from two others; and a memory that lets each pass once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hwbench.core.genes import ENUMERABLE, Genes, keys
+from hwbench.optimize.problem import Problem
+
+TRIES, DRAWS = 20, 2000
+"""Tries, and about so many draws, without enough new architectures, and a space that cannot be listed counts as exhausted."""
+
+
+def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:
+    """Draws n architectures, uniform over gene values."""
+    return problem.canonical(_draw(problem, n, rng))
+
+
+def mutate(problem: Problem, parents: Genes, rate: float, rng: np.random.Generator) -> Genes:
+    """Each gene is redrawn with probability `rate`; at least one is redrawn in every architecture."""
+    n, genes = parents.shape
+    chosen = rng.random((n, genes)) < rate
+    chosen[np.arange(n), rng.integers(0, genes, n)] = True
+    return problem.canonical(np.where(chosen, _draw(problem, n, rng), parents))
+
+
+def crossover(problem: Problem, first: Genes, second: Genes, rng: np.random.Generator) -> Genes:
+    """Each gene comes from one parent or the other with equal chance."""
+    return problem.canonical(np.where(rng.random(first.shape) < 0.5, first, second))
+
+
+def neighbours(problem: Problem, genes: Genes) -> Genes:
+    """Every different architecture one gene away from any of these, each once, none of these themselves."""
+    genes = problem.canonical(genes)
+    moved = [genes]
+    for gene, (_, size) in enumerate(problem.genes):
+        for value in range(size):
+            other = genes[genes[:, gene] != value]
+            other = other.copy()
+            other[:, gene] = value
+            moved.append(other)
+    found = distinct(problem.canonical(np.concatenate(moved)))
+    own = set(keys(genes))
+    return found[[key not in own for key in keys(found)]]
+
+
+def everything(problem: Problem) -> Genes:
+    """All architectures of a problem, each once; for those of at most ENUMERABLE combinations."""
+    sizes = problem.sizes
+    steps = np.cumprod([1, *sizes[:0:-1]])[::-1]  # combinations after which each gene moves on: the last one is fastest
+    grid = (np.arange(problem.size)[:, None] // steps % sizes).astype(np.uint8)
+    found = problem.canonical(grid)
+    return found if found is grid else np.unique(found, axis=0)
+
+
+def distinct(genes: Genes) -> Genes:
+    """Each architecture once, in an order of its own."""
+    # Equal rows have equal sums; among ten thousand different ones two do so by chance in less than one of 10**9 cases.
+    weights = np.random.default_rng(0).integers(1, 2**63, genes.shape[1], dtype=np.uint64)
+    _, first = np.unique(genes.astype(np.uint64) @ weights, return_index=True)
+    return genes[first]
+
+
+class Seen:
+    """Remembers architectures, so that none is paid for twice."""
+
+    def __init__(self) -> None:
+        self._keys: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def new(self, genes: Genes) -> Genes:
+        """The architectures not seen before, each once, and remembers them."""
+        keep = []
+        for i, key in enumerate(keys(genes)):
+            if key not in self._keys:
+                self._keys.add(key)
+                keep.append(i)
+        return genes[keep]
+
+    def unknown(self, genes: Genes) -> np.ndarray:
+        """Where architectures were not seen yet; remembers nothing."""
+        return np.array([key not in self._keys for key in keys(genes)], bool)
+
+
+def draw_new(
+    problem: Problem, n: int, rng: np.random.Generator, seen: Seen, draw: Callable[[int], Genes], tries: int = TRIES
+) -> Genes:
+    """Up to n architectures not seen before, by `draw(how many are missing)`; after so many tries, random ones fill up."""
+    found = [np.empty((0, len(problem.genes)), np.uint8)]
+    for _ in range(tries):
+        missing = n - sum(map(len, found))
+        if missing <= 0:
+            break
+        found.append(seen.new(draw(missing)))
+    missing = n - sum(map(len, found))
+    if missing > 0:
+        found.append(sample_new(problem, missing, rng, seen))
+    return np.concatenate(found)
+
+
+def sample_new(problem: Problem, n: int, rng: np.random.Generator, seen: Seen) -> Genes:
+    """Up to n random architectures not seen before; fewer only where (nearly) all were."""
+    found = [seen.new(sample(problem, n, rng))]
+    tries = TRIES if problem.size <= ENUMERABLE else TRIES + DRAWS // max(n, 1)
+    while sum(map(len, found)) < n and tries:
+        found.append(seen.new(sample(problem, n - sum(map(len, found)), rng)))
+        tries -= 1
+    missing = n - sum(map(len, found))
+    if missing and problem.size <= ENUMERABLE:
+        rest = everything(problem)
+        rest = rest[seen.unknown(rest)]
+        found.append(seen.new(rest[rng.permutation(len(rest))[:missing]]))
+    return np.concatenate(found)
+
+
+def _draw(problem: Problem, n: int, rng: np.random.Generator) -> Genes:
+    return rng.integers(0, problem.sizes, (n, len(problem.genes)), dtype=np.uint8)

@@ -1,0 +1,313 @@
+"""Fits a predictor of networks on a few measured ones, judges it on others, and keeps it with its card.
+
+hwbench fit --space autoformer-tiny --space bert        one calibration for all of them
+hwbench fit --space autoformer-tiny --stored            the same from stored measurements only
+
+Errors and intervals are stated on networks it was not fitted on. Latencies in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import conformal, registry, stats
+from hwbench.core.errors import UsageError
+from hwbench.core.progress import Tick, no_tick
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
+from hwbench.lut import latency
+from hwbench.lut import networks as lut_networks
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.predictor import additivity
+from hwbench.predictor import card as cards
+from hwbench.predictor.aggregator.base import Aggregator, sum_ops
+from hwbench.predictor.baselines import calibrated_baselines
+from hwbench.predictor.op_latency import OpModel
+from hwbench.predictor.space_latency import KIND, Fitted, fit_command, predictor_name, read_card, rows_of
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
+from hwbench.profiler.policy import Policy
+from hwbench.space import lowering, slots
+from hwbench.space.architectures import Architectures
+from hwbench.space.sample import sample
+
+AUTO = "auto"
+"""The predictor the additivity test picks."""
+HOLDOUT_SEED_OFFSET = 1_000_003
+"""Held-out networks come from another seed than the fitted ones."""
+LEAST_LEFT_OUT = 4
+"""A calibration takes 4 networks, so one can be left out of more than that."""
+
+
+def fit(
+    space: str | Sequence[str],
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    predictor: str = AUTO,
+    networks: int = 16,
+    holdout: int = 16,
+    seed: int = 0,
+    policy: Policy = NETWORK_POLICY,
+    tick: Tick = no_tick,
+    stored: bool = False,
+) -> Fitted:
+    """Measures a few whole networks and fits one predictor for all the spaces given.
+
+    Args:
+        space: One space or several; they share the calibration.
+        device: `local` or a device's name.
+        runtime: Inference runtime.
+        setting: dtype, batch, threads.
+        workspace: Where the table is and the predictor goes.
+        predictor: Registered predictor, or `auto`: what the additivity test picks.
+        networks: Networks measured to fit, per space.
+        holdout: Networks measured to state errors and intervals, per space; never fitted on.
+        seed: Draws both sets.
+        policy: How long each network is measured.
+        tick: Progress.
+        stored: Measure nothing: all networks must be in the stored table of networks.
+    """
+    names = [space] if isinstance(space, str) else list(space)
+    if networks < 4 or holdout < 4:
+        raise UsageError(f"At least 4 networks to fit and 4 held out per space, got {networks} and {holdout}.")
+    if predictor != AUTO:
+        registry.get("aggregator", predictor)
+    place = Workspace.at(workspace)
+    device_name = devices.resolve(device, place.root)
+    table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
+    table.require_timed()
+    training, heldout = calibration_sets(names, networks, holdout, seed)
+    rows_ms, fill = complete_rows(table, setting, names)
+    needed = {s for a in (*training, *heldout) for network in lowering.networks(a.space, a.population) for s in network.specs}
+    missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
+    if missing:
+        raise luts.missing_ops(missing, setting, table.path, device_name, runtime, " --space ".join(names))
+    if stored:
+        measured = stored_networks([*training, *heldout], place, device_name, runtime, setting)
+    else:
+        measured = measure_networks([*training, *heldout], device_name, runtime, setting, place.root, policy, tick)
+    document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
+    filled = sorted(fill["keys"]) if fill else []
+    if filled:
+        arrays["filled_key"] = np.array(filled)
+    least = document["statistics"]["min"]
+    card = {
+        "kind": KIND,
+        **provenance(device_name, runtime, setting, table, names, (networks, holdout), seed),
+        "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
+        "features": sorted({term for part in document["statistics"].values() for term in part["state"]["coefficients"]}),
+        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
+        "coverage": least["coverage"],
+        "noise_ceiling": least["noise_ceiling"],
+        **document,
+        "fill": {k: v for k, v in fill.items() if k != "keys"} if fill else None,
+        "lut": {
+            "path": table.path.name,
+            "sha256": cards.data_of(table.path, 0)["sha256"],
+            "rows_by_space": {name: rows_of(name, table, setting) for name in names},
+        },
+        "rebuild": f"{fit_command(names, device_name, runtime, setting)} --predictor {predictor} "
+        f"--networks {networks} --holdout {holdout} --seed {seed} --stored",
+    }
+    folder = place.path("predictors", device_name, predictor_name(runtime, setting, names))
+    return Fitted(folder, cards.write(folder, card, arrays), predictors, f"{device_name}/{folder.name}", frozenset(filled))
+
+
+def provenance(
+    device: str, runtime: str, setting: Setting, table: Lut, names: Sequence[str], networks: tuple[int, int], seed: int
+) -> dict[str, Any]:
+    """What the card of any predictor of networks says of where its measurements come from; `networks`: (fit, holdout)."""
+    return {
+        "device": device,
+        "runtime": runtime,
+        "setting": asdict(setting),
+        "spaces": list(names),
+        "networks_per_space": dict(zip(("fit", "holdout"), networks, strict=True)),
+        "seed": seed,
+        "environment": dict(table.environment.values),
+        "fitted_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def refit(place: Workspace, folder: str | Path) -> Fitted:
+    """Fits a stored predictor again from the measurements it rests on, without measuring; writes to the workspace.
+
+    Args:
+        place: Workspace; tables it lacks are taken from the shipped ones.
+        folder: Of the predictor.
+    """
+    card = read_card(folder)
+    sizes = card["networks_per_space"]
+    asked = AUTO if card["additivity"] else card["predictor"]
+    return fit(
+        card["spaces"], card["device"], card["runtime"], Setting(**card["setting"]), place.root, asked,
+        sizes["fit"], sizes["holdout"], card["seed"], stored=True,
+    )  # fmt: skip
+
+
+def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
+    """(latency of every op by key, what was filled in: {} if all ops of the spaces were measured).
+
+    Ops the model of the table's rows refuses (groups never measured, far outside) have no latency.
+    """
+    found = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
+    rows_ms = {key: float(value) for key, value in found.items() if value is not None}
+    wanted = {spec for name in space_names for spec in slots.distinct_specs(registry.get("space", name))}
+    lacking = sorted((spec for spec in wanted if spec.key not in rows_ms), key=lambda spec: spec.key)
+    kinds = {spec.op for spec in lacking}
+    alike = [spec for spec in map(OpSpec.parse, rows_ms) if spec.op in kinds]
+    if not alike:
+        return rows_ms, {}
+    model = OpModel()
+    model.fit(alike, np.array([rows_ms[spec.key] for spec in alike]), setting)
+    guessed = {s.key: float(ms) for s, ms in zip(lacking, model.predict(lacking)[0], strict=True) if ms == ms}
+    if not guessed:
+        return rows_ms, {}
+    groups = {ops.describe(spec)[0] for spec in lacking if spec.key in guessed}
+    fill = {
+        "keys": list(guessed),
+        "rows": len(guessed),
+        "measured_share": 1 - len(lacking) / len(wanted),
+        "error_by_group": {group: model.errors[group] for group in sorted(groups)},
+    }
+    return {**rows_ms, **guessed}, fill
+
+
+def stored_networks(
+    sets: Sequence[Architectures], place: Workspace, device: str, runtime: str, setting: Setting
+) -> dict[str, dict[str, Any]]:
+    """Key -> row of networks measured before.
+
+    Raises:
+        UsageError: some were not; the message says how many and what would measure them.
+    """
+    path = place.find("luts", device, f"{runtime}.networks.parquet")
+    found = lut_networks.read_networks(path)[0] if path is not None else []
+    rows = {r["key"]: r for r in found if luts.setting_of(r) == setting and r["latency_min_ms"] is not None}
+    keys = [key for a in sets for key in a.keys]
+    missing = [key for key in keys if key not in rows]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} of {len(keys)} networks were not measured yet at {setting.key} on {device} (first: {missing[0]}). "
+            "Leave out --stored to measure them."
+        )
+    return {key: rows[key] for key in keys}
+
+
+def calibration_sets(
+    names: Sequence[str], networks: int, holdout: int, seed: int
+) -> tuple[list[Architectures], list[Architectures]]:
+    """The networks `fit` measures, per space: those it fits on, and others it is judged on."""
+    training = [sample(name, networks, seed) for name in names]
+    drawn = [sample(name, 2 * holdout, seed + HOLDOUT_SEED_OFFSET) for name in names]
+    return training, [_without(d, t, holdout) for d, t in zip(drawn, training, strict=True)]
+
+
+def _without(drawn: Architectures, taken: Architectures, n: int) -> Architectures:
+    """The first n architectures that the other set does not hold."""
+    known = set(taken.keys)
+    keep: list[int] = []
+    for i, key in enumerate(drawn.keys):
+        if key not in known and len(keep) < n:
+            keep.append(i)
+            known.add(key)
+    return Architectures(drawn.space, drawn.population[:, keep])
+
+
+def _fit_all(
+    asked: str,
+    rows_ms: Mapping[str, float],
+    training: Sequence[Architectures],
+    heldout: Sequence[Architectures],
+    rows: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, Any], dict[str, Aggregator], dict[str, np.ndarray]]:
+    """Both statistics, their held-out errors, intervals and the calibrated baselines."""
+    loads = {
+        key: lowering.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
+    }
+    fit_keys = [key for a in training for key in a.keys]
+    holdout_keys = [key for a in heldout for key in a.keys]
+    fit_loads = [loads[k] for k in fit_keys]
+    measured = {s: {key: float(rows[key][column]) for key in loads} for s, column in luts.STATISTICS.items()}
+    chosen = additivity.choose(rows_ms, fit_loads, _values(measured["min"], fit_keys)) if asked == AUTO else None
+    name = chosen["choice"] if chosen else asked
+    document: dict[str, Any] = {"predictor": name, "additivity": chosen}
+    document.update(fit_networks=fit_keys, holdout_networks=holdout_keys, statistics={})
+    predictors: dict[str, Aggregator] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for statistic, truth in measured.items():
+        predictor: Aggregator = registry.make("aggregator", name)
+        predictor.fit(rows_ms, fit_loads, _values(truth, fit_keys))
+        values, arrays = predictor.state()
+        guess = {k: sum_ops(predictor, w) for k, w in loads.items()}
+
+        def errors(keys: Sequence[str]) -> dict[str, float]:
+            return asdict(stats.accuracy(_values(guess, keys), _values(truth, keys)))  # noqa: B023
+
+        pairs = [_values(guess, holdout_keys), _values(truth, holdout_keys)]
+        if len(holdout_keys) < conformal.least_pairs(conformal.COVERAGE) and len(fit_keys) > LEAST_LEFT_OUT:
+            # Networks left out of the fit in turn are as new to it as held-out ones.
+            left_out = additivity.left_out(name, rows_ms, fit_loads, _values(truth, fit_keys))
+            pairs = [np.append(pairs[0], left_out), np.append(pairs[1], _values(truth, fit_keys))]
+        band, how = conformal.interval(*pairs)
+        document["statistics"][statistic] = {
+            "state": values,
+            "band": {**band.state(), "how": how},
+            "band_by_space": _bands_by_space(heldout, guess, truth),
+            "margin": band.margin,
+            "coverage": conformal.coverage_evidence(*pairs),
+            "noise_ceiling": noise_ceiling([rows[k] for k in loads], statistic),
+            "holdout": errors(holdout_keys),
+            "holdout_by_space": {a.space.name: errors(a.keys) for a in heldout},
+            "fitted": errors(fit_keys),
+            "baselines": calibrated_baselines(loads, fit_keys, truth, rows_ms),
+        }
+        predictors[statistic] = predictor
+    document["noise"] = latency.noise([rows[k] for k in loads])
+    return document, predictors, arrays
+
+
+def _bands_by_space(
+    heldout: Sequence[Architectures], guess: Mapping[str, float], truth: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Spaces differ in how well they are predicted: one band of all residuals, in units of their space's mean residual.
+
+    Empty where a space has too few held-out networks to know its unit.
+    """
+    if any(len(each) < conformal.least_pairs(conformal.COVERAGE) for each in heldout):
+        return {}
+    pairs = {each.space.name: (_values(guess, each.keys), _values(truth, each.keys)) for each in heldout}
+    unit = {name: float(np.abs(np.log(measured / predicted)).mean()) for name, (predicted, measured) in pairs.items()}
+    scale = np.concatenate([np.full(len(measured), unit[name]) for name, (_, measured) in pairs.items()])
+    predicted, measured = map(np.concatenate, zip(*pairs.values(), strict=True))
+    band, how = conformal.interval(predicted, measured, scale)
+    return {
+        name: {**band.state(), "below": band.below * own, "above": band.above * own, "how": f"{how}, in units of {own:.2%}"}
+        for name, own in unit.items()
+    }
+
+
+def _values(by_key: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
+    return np.array([by_key[k] for k in keys], float)
+
+
+def noise_ceiling(rows: Sequence[Mapping[str, Any]], statistic: str) -> float | None:
+    """Mean absolute relative error a perfect predictor would have, because measurements do not repeat; None if unknown.
+
+    Three processes of a network spread by s (the median over networks counts: a neighbour's visit inflates single ones).
+    If levels are normal, s is 1.69 standard deviations on average, and the lowest of three lies 0.60 of one from its usual
+    place, the median of three 0.54.
+    """
+    column, share = {"min": ("min_spread", 0.60 / 1.69), "p50": ("median_spread", 0.54 / 1.69)}[statistic]
+    known = [row[column] for row in rows if row[column] is not None and row[column] == row[column]]
+    return share * float(np.median(known)) if known else None

@@ -1,0 +1,86 @@
+"""hwbench.predict: how long will it take? Asked of a space's architectures, of an ONNX file, or of a torch module.
+
+hwbench.predict("autoformer-tiny", "archs.json")              every architecture of a file
+hwbench.predict("model.onnx", device="...")                   any ONNX model, layer by layer
+hwbench.predict(module, example=torch.randn(1, 3, 224, 224))  exported on the way
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hwbench.core.errors import UsageError
+from hwbench.network.spec import Setting
+from hwbench.predictor import onnx_latency, space_latency
+
+
+def predict(
+    model: Any,
+    arch: str | Path | dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    statistic: str = "min",
+    example: Any = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Any:
+    """The latency of what is given, with an interval and what it rests on.
+
+    Args:
+        model: A space's name (with `arch`), an ONNX file, or a torch module (with `example`).
+        arch: Architectures of the space: a file, or values.
+        device: `local` or a device's name.
+        runtime: Inference runtime.
+        setting: dtype, batch, threads; an ONNX model's batch is its own.
+        workspace: Where predictors are looked for, before the shipped ones.
+        statistic: `min` or `p50`.
+        example: What the torch module is called with: a tensor, a tuple, or a mapping of keywords.
+        shapes: Input name -> shape, for inputs an ONNX file leaves open.
+
+    Returns:
+        A list of dictionaries for architectures of a space; an `Appraisal` for a model.
+    """
+    if arch is not None:
+        return space_latency.predict(model, arch, device, runtime, setting, workspace, statistic)
+    if isinstance(model, str | Path):
+        if not str(model).endswith(".onnx") and not Path(model).exists():
+            raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
+        return onnx_latency.appraise(model, device, runtime, setting, workspace, statistic, shapes)
+    if not callable(getattr(model, "state_dict", None)):
+        raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
+    if example is None:
+        raise UsageError("A torch module needs `example`, what it is called with: its shapes decide the latency.")
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        path = Path(folder) / "module.onnx"
+        _export(model, example, path)
+        found = onnx_latency.appraise(path, device, runtime, setting, workspace, statistic, shapes)
+    return replace(found, model=type(model).__name__)
+
+
+def _export(module: Any, example: Any, path: Path) -> None:
+    """Writes the module as torch exports it for inference; its training mode stays as it was."""
+    import logging
+    import warnings
+
+    import torch
+
+    was_training = module.training
+    chatter = logging.getLogger("torch.onnx")  # about packages that nobody asked for
+    level = chatter.level
+    arguments, keywords = ((), dict(example)) if isinstance(example, Mapping) else (example, None)
+    arguments = tuple(arguments) if isinstance(arguments, tuple | list) else (arguments,)
+    try:
+        chatter.setLevel(logging.ERROR)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about itself
+            torch.onnx.export(module.eval(), arguments, str(path), kwargs=keywords, dynamo=True, verbose=False)
+    except Exception as error:
+        raise UsageError(f"torch cannot export {type(module).__name__} to ONNX: {str(error).splitlines()[0]}") from error
+    finally:
+        chatter.setLevel(level)
+        module.train(was_training)

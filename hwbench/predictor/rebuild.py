@@ -1,0 +1,95 @@
+"""Builds a stored predictor again by the command its card states, elsewhere, and compares what the two cards say.
+
+hwbench rebuild predictors/raspberrypi4_arm_cortex_a72/hat-wmt14ende --tables DIR
+hwbench rebuild                                      every predictor of the workspace and the shipped ones
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.workspace import Workspace
+from hwbench.predictor import card as cards
+
+TABLES = "HWBENCH_TABLES"
+COMPARED = ("errors", "coverage", "noise_ceiling")
+"""What must come out the same."""
+TOLERANCE = 1e-6
+"""Relative: sums in another order are not another predictor."""
+RANKS, RANKS_TOLERANCE = "kendall_tau", 1e-3
+"""Absolute: where two networks are predicted alike, the last bit decides who comes first, and CPUs differ in it."""
+
+
+def rebuild(
+    folders: Sequence[str | Path] = (), tables: str | Path | None = None, workspace: str | Path = "."
+) -> list[dict[str, Any]]:
+    """One row per predictor: name, command, whether errors, coverage and ceiling came out the same, and what differs.
+
+    Args:
+        folders: Of predictors; all there are, if none is given.
+        tables: Folder of public tables that some of them rest on.
+        workspace: Where predictors are looked for, beside the shipped ones.
+    """
+    place = Workspace.at(workspace)
+    chosen = [Path(f) for f in folders] or [path.parent for path in place.each("predictors", pattern=f"*/*/{cards.CARD}")]
+    if not chosen:
+        raise UsageError(f"There is no predictor in {place.root}.")
+    return [_rebuild(folder, tables) for folder in chosen]
+
+
+def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
+    before = cards.read(folder)
+    command = str(before["rebuild"])
+    row = {"name": f"{folder.parent.name}/{folder.name}", "command": command}
+    if before["schema"] < cards.VERSION:
+        return {**row, "same": None, "why": f"its card is of version {before['schema']} and states less; fit it again"}
+    if TABLES in command and tables is None:
+        return {**row, "same": None, "why": "rests on public tables: give --tables DIR or set HWBENCH_TABLES"}
+    words = shlex.split(command.replace(f"${TABLES}", str(tables)))
+    if words[0] != "hwbench":
+        raise DataError(f"{folder}: the card's command '{command}' is none of hwbench's.")
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as scratch:
+        root = Path(scratch)
+        if "--out" in words:
+            target = root / "predictor"
+            words[words.index("--out") + 1] = str(target)
+        else:
+            target = None
+            for part in ("luts", "devices"):  # what it was fitted on lies beside the predictors
+                if (folder.parents[2] / part).is_dir():
+                    (root / part).symlink_to(folder.resolve().parents[2] / part)
+            words += ["--workspace", str(root)]
+        done = subprocess.run(
+            [sys.executable, "-m", "hwbench.cli.main", *words[1:]],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **({TABLES: str(tables)} if tables else {})},
+            check=False,
+        )
+        if done.returncode:
+            return {**row, "same": False, "why": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+        if target is None:
+            (target,) = (path.parent for path in (root / "predictors").glob(f"*/*/{cards.CARD}"))
+        after = cards.read(target)
+    differing = [name for name in COMPARED if not same(before[name], after[name])]
+    return {**row, "same": not differing, "why": f"{', '.join(differing)} differ" if differing else ""}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, numbers up to rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        alike = a.keys() == b.keys() and all(same(a[k], b[k]) for k in a if k != RANKS)
+        return alike and (RANKS not in a or abs(a[RANKS] - b[RANKS]) <= RANKS_TOLERANCE)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return abs(a - b) <= TOLERANCE * max(abs(a), abs(b), TOLERANCE)
+    return bool(a == b)

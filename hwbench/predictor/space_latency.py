@@ -1,0 +1,411 @@
+"""The stored predictor of a space's networks in use: loaded with its card, asked for a latency and its interval.
+
+predictors/<device>/<runtime>-<setting>/card.json, arrays.npz
+
+hwbench predict --space autoformer-tiny --arch FILE.json
+
+Ops of the spaces that the table lacked were filled in by an `OpModel` of its rows, if it dared; card and predictions say
+which share was measured. Intervals are conformal, over networks the predictor was not fitted on. Latencies in ms.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import conformal, registry, stats
+from hwbench.core.conformal import Band
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import atomic_write, fingerprint, without_nan, write_json
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
+from hwbench.device.agent.environment import Environment
+from hwbench.lut import networks as lut_networks
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
+from hwbench.network.graph import Workload
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.predictor import card as cards
+from hwbench.predictor.aggregator.base import Aggregator
+from hwbench.predictor.result import Prediction
+from hwbench.space import lowering, slots
+from hwbench.space.architectures import of_values
+from hwbench.space.architectures import read as read_architectures
+
+VERSION = cards.VERSION
+KIND = "op-sum"
+KEPT = "predictors"
+"""Folder of a search that keeps the predictors it used, each under its fingerprint."""
+LONGEST_NAME = 120
+"""Characters of a folder's name; a set of spaces whose names are longer goes by its hash."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A predictor for each statistic, with the card that says what they rest on."""
+
+    folder: Path
+    card: Mapping[str, Any]
+    predictors: Mapping[str, Aggregator]
+    name: str
+    """Device and folder, as `hwbench list predictors` shows it."""
+    filled: frozenset[str] = frozenset()
+    """Keys of ops that were not measured: a model of the measured ones stands in for them."""
+
+    @property
+    def setting(self) -> Setting:
+        """What it predicts for."""
+        return Setting(**self.card["setting"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Names exactly this fit."""
+        return fingerprint(self.card["statistics"])
+
+    def certifies(self, space: str) -> bool:
+        """Whether its interval was calibrated on networks of this space."""
+        return space in self.card["spaces"]
+
+    def about(self, space: str, statistic: str) -> dict[str, Any]:
+        """What every use of it for a space says: name, spaces, age, error on networks of this space it was not fitted on."""
+        error = self.card["statistics"][statistic]["holdout_by_space"].get(space)
+        return {
+            "name": self.name,
+            "predictor": self.card["predictor"],
+            "spaces": list(self.card["spaces"]),
+            "fitted_at": self.card["fitted_at"],
+            "mean_abs_error": error["mean_abs_error"] if error else None,
+            "networks": error["n"] if error else 0,
+            "certified": self.certifies(space),
+            "fingerprint": self.fingerprint,
+            "card_sha256": card_sha256(self.card),
+        }
+
+    def margin(self, statistic: str, space: str | None = None) -> float:
+        """How far above its prediction (relative) 95 % of networks stay: the upper end of the 90 % interval."""
+        band = self.band(statistic, space)
+        return band.margin if band else float(self.card["statistics"][statistic]["margin"])
+
+    def _below(self, statistic: str, space: str | None) -> float:
+        """How far below its prediction; cards of version 1 state one margin for both sides."""
+        band = self.band(statistic, space)
+        return -float(np.expm1(band.below)) if band else min(self.margin(statistic), 1.0)
+
+    def band(self, statistic: str, space: str | None = None) -> Band | None:
+        """The band of a space, where it had networks enough for one of its own, or of all; None in cards of version 1.
+
+        Of a space it never saw, too: ask `certifies` what such a band is worth.
+        """
+        part = self.card["statistics"][statistic]
+        found = part.get("band_by_space", {}).get(space, part.get("band"))
+        return Band(**{k: v for k, v in found.items() if k != "how"}) if found else None
+
+    def require(self, specs: Sequence[OpSpec], space: str | None = None) -> None:
+        """Raises MissingOps if an op (of a space) is unknown to the predictor."""
+        values = self.predictors["min"].op_ms(specs)
+        missing = sorted({s.key for s, v in zip(specs, values, strict=True) if np.isnan(v)})
+        if missing:
+            device, runtime = self.card["device"], self.card["runtime"]
+            raise luts.missing_ops(missing, self.setting, self.folder, device, runtime, space, fitted=True)
+
+    def predict(self, workload: Workload, statistic: str, space: str | None = None) -> Prediction:
+        """Latency, interval (that of its space, where it is named and has one), and what each op adds."""
+        counts = workload.counts()
+        self.require(list(counts), space)
+        predictor = self.predictors[statistic]
+        per_op = predictor.op_ms(list(counts)) * np.array(list(counts.values()), float)
+        total = float(predictor.constant_ms + per_op.sum())
+        upper_ms = total * (1 + self.margin(statistic, space))
+        return Prediction(
+            latency_ms=total,
+            upper_ms=upper_ms,
+            statistic=statistic,
+            coverage=sum(n for s, n in counts.items() if s.key not in self.filled) / sum(counts.values()),
+            source=str(self.folder),
+            low_ms=total * (1 - self._below(statistic, space)),
+            high_ms=upper_ms,
+            ops_ms={spec.key: float(ms) for spec, ms in zip(counts, per_op, strict=True)},
+            certified=space is not None and self.certifies(space),
+        )
+
+
+def predictor_name(runtime: str, setting: Setting, spaces: Sequence[str]) -> str:
+    """The folder of a predictor: one per runtime, setting and set of spaces, in whatever order they were given."""
+    together = "+".join(sorted(set(spaces)))
+    at = f"{runtime}-{setting.key}--"
+    return at + (together if len(at + together) <= LONGEST_NAME else fingerprint(sorted(set(spaces))))
+
+
+def card_sha256(card: Mapping[str, Any]) -> str:
+    """The hash of a whole card, and through it of its arrays."""
+    return hashlib.sha256(json.dumps(without_nan(dict(card)), sort_keys=True).encode()).hexdigest()
+
+
+def rows_of(space: str, table: Lut, setting: Setting) -> str:
+    """A hash of the table's rows of one space: another space's rows may come and go."""
+    keys = sorted(spec.key for spec in slots.distinct_specs(registry.get("space", space)))
+    rows = [table.rows.get((key, setting.key)) for key in keys]
+    return fingerprint([[key, row["latency_min_ms"] if row else None] for key, row in zip(keys, rows, strict=True)])
+
+
+def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:
+    """Errors and coverage on every stored network of the fitted spaces that took no part in the fit; None without any."""
+    card = fitted.card
+    path = place.find("luts", card["device"], f"{card['runtime']}.networks.parquet")
+    found = lut_networks.read_networks(path)[0] if path is not None else []
+    taken = {*card["fit_networks"], *card["holdout_networks"]}
+    rows = [
+        row
+        for row in found
+        if row["space"] in card["spaces"] and row["key"] not in taken and luts.setting_of(row) == fitted.setting
+        if row["latency_min_ms"] is not None
+    ]
+    if not rows:
+        return None
+    answers = []
+    for row in rows:
+        column = np.frombuffer(bytes.fromhex(row["key"].rpartition("/")[2]), np.uint8)
+        answers.append(fitted.predict(lowering.lower(registry.get("space", row["space"]), column), statistic, row["space"]))
+    truth = np.array([row[luts.STATISTICS[statistic]] for row in rows], float)
+    low, guess, high = (np.array([getattr(a, name) for a in answers]) for name in ("low_ms", "latency_ms", "high_ms"))
+    covered = conformal.covered(low, high, truth)
+    return {
+        **asdict(stats.accuracy(guess, truth)),
+        "covered": covered,
+        "below_upper": float(np.mean(truth <= high)),
+        "falls_short": conformal.falls_short(round(covered * len(rows)), len(rows)),
+    }
+
+
+def load(
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    space: str | None = None,
+    uncertified: bool = False,
+) -> Fitted:
+    """The newest fitted predictor of a device, runtime and setting; `local` must be of this very machine.
+
+    The workspace's own come before shipped ones.
+
+    Args:
+        device: `local` or a device's name.
+        runtime: Inference runtime.
+        setting: dtype, batch, threads.
+        workspace: Where predictors are looked for.
+        space: Only predictors calibrated on this space; any, if not given.
+        uncertified: Where none was calibrated on the space, take the newest that knows all its ops.
+
+    Raises:
+        UsageError: none was fitted yet, or none for this space.
+        DataError: card or arrays are damaged, edited, newer or of another kind.
+        EnvironmentMismatch: `local` was asked and the predictor rests on another machine or runtime version.
+    """
+    place = Workspace.at(workspace)
+    name = devices.resolve(device, place.root)
+    stored = _stored(place, name, runtime, setting)
+    if not stored:
+        options = luts.asked(name, runtime, space)
+        raise UsageError(
+            f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. "
+            f"Run: hwbench profile {options}, then hwbench fit {options}"
+        )
+    chosen = [each for each in stored if space is None or space in each[1]["spaces"]]
+    if not chosen and uncertified:
+        chosen = [each for each in stored if not _unknown_ops(_open(*each), str(space))] or stored
+    if not chosen:
+        raise _never_saw(str(space), name, runtime, setting, [card for _, card in stored])
+    folder, card = chosen[0]
+    if device == "local":
+        luts.check_local(Environment(card["environment"]), folder / cards.CARD)
+    return _open(folder, card)
+
+
+def _stored(place: Workspace, device: str, runtime: str, setting: Setting) -> list[tuple[Path, dict[str, Any]]]:
+    """(folder, card) of every stored predictor of sums: the workspace's before shipped ones, then the newest first."""
+    at = f"{runtime}-{setting.key}"
+    found = [*place.each("predictors", device, pattern=f"{at}/{cards.CARD}")]  # as written before there was one per spaces
+    found += place.each("predictors", device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
+    read = [(path.parent, read_card(path.parent)) for path in found]
+    other = [(folder, card["kind"]) for folder, card in read if card["kind"] != KIND]
+    if other:
+        folder, kind = other[0]
+        raise DataError(f"{folder / cards.CARD} is the card of a {kind} predictor, not of sums over ops. Run: hwbench fit")
+    newest = sorted(read, key=lambda each: str(each[1]["fitted_at"]), reverse=True)
+    return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
+
+
+def _open(folder: Path, card: dict[str, Any], name: str = "") -> Fitted:
+    """The predictor of a card, with its arrays; a copy tells the name of the original."""
+    arrays = cards.read_arrays(folder, card)
+    predictors: dict[str, Aggregator] = {}
+    for statistic, part in card["statistics"].items():
+        predictors[statistic] = registry.make("aggregator", card["predictor"])
+        predictors[statistic].restore(part["state"], arrays)
+    filled = frozenset(arrays.get("filled_key", np.array([])).tolist())
+    return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)
+
+
+def _unknown_ops(fitted: Fitted, space: str) -> bool:
+    """Whether some op of the space has no latency."""
+    return bool(np.isnan(fitted.predictors["min"].op_ms(slots.distinct_specs(registry.get("space", space)))).any())
+
+
+def _never_saw(space: str, device: str, runtime: str, setting: Setting, known: Sequence[Mapping[str, Any]]) -> UsageError:
+    """The refusal of a space no stored calibration saw: what there is instead, and the command that would change it."""
+    registry.get("space", space)
+    others = sorted({name for card in known for name in card["spaces"]})
+    options = (
+        f"{luts.asked(device, runtime, space)} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+    )
+    return UsageError(
+        f"No predictor of {runtime} at {setting.key} on {device} was calibrated on {space}; there are some for "
+        f"{', '.join(others)}, and what they say of another space is not certain. Run: hwbench profile {options} && "
+        f"hwbench fit {options}, or take the uncertified answer with --uncertified."
+    )
+
+
+def stale(fitted: Fitted, space: str, workspace: str | Path) -> str | None:
+    """One sentence, with the command, if the table's rows of a space are not those the predictor was fitted on; else None."""
+    card = fitted.card
+    place = Workspace.at(workspace)
+    path = place.find("luts", card["device"], f"{card['runtime']}.parquet")
+    before = card["lut"].get("rows_by_space", {}).get(space)
+    if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
+        return None
+    if before is not None and before == rows_of(space, Lut.read(path), fitted.setting):
+        return None
+    sizes = card["networks_per_space"]
+    return (
+        f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
+        f"Run: {fit_command(card['spaces'], card['device'], card['runtime'], fitted.setting)} "
+        f"--networks {sizes['fit']} --holdout {sizes['holdout']} --seed {card['seed']} --stored"
+    )
+
+
+def fit_command(names: Sequence[str], device: str, runtime: str, setting: Setting) -> str:
+    """The command that fits these spaces again."""
+    return (
+        f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device} --runtime {runtime} "
+        f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+    )
+
+
+def keep(fitted: Fitted, folder: Path) -> None:
+    """Copies a predictor into the folder of a search that uses it: what it says later must be what it said then."""
+    target = folder / KEPT / fitted.fingerprint
+    if not (target / cards.CARD).exists():
+        atomic_write(target / cards.ARRAYS, (fitted.folder / cards.ARRAYS).read_bytes())
+        write_json(target / cards.CARD, fitted.card)
+
+
+def kept(folder: Path, used: Mapping[str, Any], place: Workspace, device: str, runtime: str, setting: Setting) -> Fitted:
+    """The predictor a search used, by its fingerprint: the search's own copy or, in folders of older versions, the stored one.
+
+    Args:
+        folder: Of the search.
+        used: What the search says of it (`Fitted.about`); older versions state the fingerprint alone.
+        place: Workspace.
+        device: It predicts for.
+        runtime: Likewise.
+        setting: Likewise.
+
+    Raises:
+        UsageError: it is gone; another one would tell other numbers.
+        DataError: the copy was edited.
+    """
+    asked = used["fingerprint"]
+    copy = folder / KEPT / asked
+    if (copy / cards.CARD).exists():
+        card = read_card(copy)
+        if fingerprint(card["statistics"]) != asked or card_sha256(card) != used.get("card_sha256", card_sha256(card)):
+            raise DataError(
+                f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out."
+            )
+        return _open(copy, card, used.get("name", ""))
+    for at, card in _stored(place, device, runtime, setting):
+        if fingerprint(card["statistics"]) == asked:
+            return _open(at, card)
+    raise UsageError(
+        f"The predictor {folder} was searched with ({asked}) is gone: it was fitted again since, and {folder} keeps no copy. "
+        "Run: hwbench search with another --out"
+    )
+
+
+def read_card(folder: str | Path) -> dict[str, Any]:
+    """A predictor's card, brought to the present version."""
+    card = cards.read(folder)
+    return _from_version_1(card) if card["schema"] == 1 else card
+
+
+def _from_version_1(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 1 knew calibrated sums only, and stated neither coverage nor ceiling; its statistics stay as they are."""
+    least = card["statistics"]["min"]
+    return {
+        **card,
+        "kind": KIND,
+        "data": {"file": card["lut"]["path"], "sha256": card["lut"]["sha256"], "rows": None, "networks": None},
+        "features": sorted(least["state"]["coefficients"]),
+        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
+        **dict.fromkeys(("coverage", "noise_ceiling", "additivity", "fill")),
+    }
+
+
+def check_statistic(statistic: str) -> str:
+    """The statistic, if it is one."""
+    if statistic not in luts.STATISTICS:
+        raise UsageError(f"statistic '{statistic}' is unknown; available: {', '.join(luts.STATISTICS)}.")
+    return statistic
+
+
+def predict(
+    space: str,
+    arch: str | Path | dict[str, Any] | Sequence[dict[str, Any]],
+    device: str = "local",
+    runtime: str = "onnxruntime",
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    statistic: str = "min",
+) -> list[dict[str, Any]]:
+    """The latency of every architecture of a file (or given as values), with its interval and coverage.
+
+    Where no calibration saw the space, answers are uncertified: `certified` says so, and `predictor` what was asked.
+    """
+    check_statistic(statistic)
+    if isinstance(arch, str | Path):
+        architectures = read_architectures(arch, space)
+    else:
+        architectures = of_values(space, [arch] if isinstance(arch, dict) else list(arch))
+    fitted = load(device, runtime, setting, workspace, space, uncertified=True)
+    about = fitted.about(space, statistic)
+    answers = []
+    for values, column in zip(architectures.values, architectures.population.T, strict=True):
+        workload = lowering.lower(architectures.space, column)
+        found = fitted.predict(workload, statistic, space)
+        answers.append(
+            {
+                "architecture": values,
+                "latency_ms": found.latency_ms,
+                "upper_ms": found.upper_ms,
+                "low_ms": found.low_ms,
+                "high_ms": found.high_ms,
+                "statistic": statistic,
+                "coverage": found.coverage,
+                "certified": found.certified,
+                "predictor": about,
+                "device": fitted.card["device"],
+                "runtime": runtime,
+                "setting": setting.key,
+                "source": found.source,
+                "ops_ms": dict(found.ops_ms),
+            }
+        )
+    return answers

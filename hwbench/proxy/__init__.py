@@ -1,1 +1,0 @@
-"""Stand-ins for accuracy, one file each; base.py is the contract."""

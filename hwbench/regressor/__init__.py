@@ -1,1 +1,0 @@
-"""Regressors: one file each."""

@@ -1,1 +1,0 @@
-"""Search strategies, one file each; base.py is the contract."""

@@ -1,0 +1,4 @@
+"""Evidence: finalists measured, strategies validated, runtimes compared, reports written.
+
+Only the command line may know it.
+"""

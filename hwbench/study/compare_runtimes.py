@@ -1,0 +1,251 @@
+"""Several runtimes on one machine, row by row: which is fastest where.
+
+    hwbench lut compare                                   every runtime this machine has a table of
+    hwbench lut compare --runtime onnxruntime --runtime ncnn --out compared
+
+Compared is `latency_min_ms` of the rows all tables were asked for. A runtime *leads* a row where it is fastest: clearly, if
+every other one is slower beyond noise as `hwbench lut diff` judges it; alone, if all others refuse the op. Written are
+
+    compare.md      by kind of op: who leads how often, and latencies as multiples of the first runtime's
+    compare.csv     every row with every runtime's latency, spread and verdict
+    compare.json    all of it, and which tables it rests on
+    compare.svg     a dot for every row
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import markdown
+from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.files import atomic_write, write_json
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
+from hwbench.lut import diff
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.study import figures
+
+OWN = ("runtime", "runtime_version", "executes_on")
+"""What the tables may differ in; all else of their environments must agree."""
+CLEARLY, NOISE, ALONE = "clearly", "within noise", "alone"
+
+
+def compare(
+    device: str = "local",
+    runtimes: Sequence[str] = (),
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    out: str | Path | None = None,
+) -> dict[str, Any]:
+    """Which runtime is fastest where, on one device.
+
+    Args:
+        device: `local` or a device's name.
+        runtimes: At least two, the first one what others are multiples of; all that were timed there if none is given.
+        setting: dtype, batch, threads.
+        workspace: Where the tables are.
+        out: Folder for the report (see the top of this file); nothing is written if not given.
+
+    Returns:
+        `runtimes` (version, rows measured, refusals), `rows` (latencies, who leads and how), `kinds` (by kind of op:
+        geometric means of multiples, counts of leads), `left_out` (tables that hold no latencies of this device).
+
+    Raises:
+        UsageError: fewer than two tables, or no row that all of them were asked for.
+        EnvironmentMismatch: the tables are of unlike machines.
+    """
+    place, name = Workspace.at(workspace), devices.resolve(device, workspace)
+    tables, left_out = _tables(place, name, list(dict.fromkeys(runtimes)), device == "local")
+    if len(tables) < 2:
+        have = ", ".join(tables) or "none"
+        raise UsageError(
+            f"Comparing takes tables of at least two runtimes on {name}; timed there: {have}. "
+            f"Run: hwbench profile {luts.asked(name, 'openvino')}"
+        )
+    first, *others = tables.values()
+    for other in others:
+        luts.refuse_mixing(first.environment, other.environment, str(first.path), str(other.path), but=OWN)
+    asked = [{key for key, at in table.rows if at == setting.key} for table in tables.values()]
+    keys = sorted(set.intersection(*asked))
+    if not keys:
+        counts = ", ".join(f"{runtime} {len(mine)}" for runtime, mine in zip(tables, asked, strict=True))
+        raise UsageError(
+            f"No row at {setting.key} is in all tables (rows: {counts}). Profile the same spaces under each runtime."
+        )
+    rows = _rows(tables, keys, setting.key)
+    document = {
+        "device": name,
+        "setting": setting.key,
+        "base": next(iter(tables)),
+        "runtimes": {runtime: _told(table, keys, setting.key) for runtime, table in tables.items()},
+        "left_out": left_out,
+        "only_some": len(set.union(*asked)) - len(keys),
+        "kinds": _kinds(rows, list(tables)),
+        "rows": rows,
+    }
+    if out is not None:
+        _write(Path(out), document)
+    return document
+
+
+def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) -> tuple[dict[str, Lut], dict[str, str]]:
+    """(runtime -> its table, runtime -> why it is left out); what was asked for by name is never left out silently."""
+    stems = [path.stem for path in place.each("luts", device, pattern="*.parquet")]
+    # onnxruntime first, where nobody says otherwise: it is what results are held against.
+    every = sorted((stem for stem in stems if not stem.endswith(".networks")), key=lambda s: (s != luts.DEFAULT_RUNTIME, s))
+    found, left_out = {}, {}
+    for runtime in asked or every:
+        table = Lut.read(luts.find_lut(place, device, runtime), local)
+        try:
+            table.require_timed()
+        except MeasurementError as error:
+            if asked:
+                raise
+            left_out[runtime] = str(error)
+        else:
+            found[runtime] = table
+    return found, left_out
+
+
+def _told(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
+    mine = [table.rows[key, at] for key in keys]
+    timed = [row for row in mine if row["latency_min_ms"] is not None]
+    spreads = [row["min_spread"] for row in timed if row["min_spread"] is not None]
+    return {
+        "version": table.environment.values["runtime_version"],
+        "executes_on": table.environment.values.get("executes_on", "cpu"),
+        "table": "/".join(table.path.parts[-3:]),
+        "measured": len(timed),
+        "stable": sum(row["verdict"] == "stable" for row in timed),
+        "median_spread": float(np.median(spreads)) if spreads else None,
+        "refused": {row["key"]: f"{row['status']}: {row['reason']}" for row in mine if row["latency_min_ms"] is None},
+    }
+
+
+def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[str, Any]]:
+    slower: dict[tuple[str, str, str], bool] = {}
+    """(op, runtime, other runtime) -> whether the other one is slower beyond noise, as a share of the first one's latency."""
+    for (a, mine), (b, other) in permutations(tables.items(), 2):
+        slower.update({(row.key, a, b): row.answer == "slower" for row in diff.diff(mine, other, at).rows})
+    found = []
+    for key in keys:
+        cells = {runtime: table.rows[key, at] for runtime, table in tables.items()}
+        timed = {
+            runtime: float(cell["latency_min_ms"]) for runtime, cell in cells.items() if cell["latency_min_ms"] is not None
+        }
+        leader = min(timed, key=lambda runtime: timed[runtime], default=None)
+        others = [runtime for runtime in timed if runtime != leader]
+        how = None if leader is None else ALONE if not others else NOISE
+        if leader is not None and others and all(slower[key, leader, other] for other in others):
+            how = CLEARLY
+        found.append(
+            {
+                "key": key,
+                "kind": OpSpec.parse(key).op,
+                "leader": leader,
+                "how": how,
+                "latency_min_ms": {runtime: cell["latency_min_ms"] for runtime, cell in cells.items()},
+                "min_spread": {runtime: cell["min_spread"] for runtime, cell in cells.items()},
+                "verdict": {runtime: cell["verdict"] for runtime, cell in cells.items()},
+            }
+        )
+    return found
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]], runtimes: Sequence[str]) -> list[dict[str, Any]]:
+    base = runtimes[0]
+    found = []
+    for kind in [*sorted({row["kind"] for row in rows}), None]:
+        mine = [row for row in rows if kind in (None, row["kind"])]
+        multiples = {runtime: _multiples(mine, runtime, base) for runtime in runtimes}
+        found.append(
+            {
+                "kind": kind or "all",
+                "rows": len(mine),
+                "multiple": {r: float(np.exp(np.mean(np.log(m)))) if m else None for r, m in multiples.items()},
+                "leads": {r: sum(row["leader"] == r for row in mine) for r in runtimes},
+                "leads_clearly": {r: sum(row["leader"] == r and row["how"] != NOISE for row in mine) for r in runtimes},
+            }
+        )
+    return found
+
+
+def _multiples(rows: Sequence[Mapping[str, Any]], runtime: str, base: str) -> list[float]:
+    """Latencies as multiples of another runtime's, of rows both have."""
+    pairs = [(row["latency_min_ms"][runtime], row["latency_min_ms"][base]) for row in rows]
+    return [mine / other for mine, other in pairs if mine and other]
+
+
+def _write(folder: Path, document: dict[str, Any]) -> None:
+    write_json(folder / "compare.json", document)
+    atomic_write(folder / "compare.csv", _csv(document))
+    runtimes, base = list(document["runtimes"]), document["base"]
+    dots = {
+        kind["kind"]: {
+            runtime: _multiples([row for row in document["rows"] if row["kind"] == kind["kind"]], runtime, base)
+            for runtime in runtimes
+        }
+        for kind in document["kinds"][:-1]
+    }
+    atomic_write(folder / "compare.svg", figures.multiples(dots, base))
+    atomic_write(folder / "compare.md", "\n\n".join(sections(document)) + "\n")
+
+
+def _csv(document: Mapping[str, Any]) -> str:
+    """One line for every row; a cell is empty where a runtime has no such number."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    values = ("latency_min_ms", "min_spread", "verdict")
+    runtimes = list(document["runtimes"])
+    lines.writerow(["key", "kind", "leader", "how", *(f"{value}@{runtime}" for runtime in runtimes for value in values)])
+    for row in document["rows"]:
+        lines.writerow([*(row[name] for name in ("key", "kind", "leader", "how")),
+                        *(row[value][runtime] for runtime in runtimes for value in values)])  # fmt: skip
+    return text.getvalue()
+
+
+def sections(document: Mapping[str, Any]) -> list[str]:
+    """The report, in Markdown, part by part."""
+    runtimes, base = document["runtimes"], document["base"]
+    percent = {r: "-" if t["median_spread"] is None else f"{100 * t['median_spread']:.2f}" for r, t in runtimes.items()}
+    parts = [
+        f"# Runtimes on {document['device']}: which is fastest where",
+        f"`latency_min_ms` at {document['setting']}, {len(document['rows'])} rows that every runtime was asked for. Others are "
+        f"multiples of {base} (geometric means): above 1 is slower. In brackets: rows led, and clearly led: beyond the "
+        "noise of both tables, or because no other runtime takes the op. Every row is in compare.csv.",
+        "![latencies as multiples](compare.svg)",
+        markdown.table(
+            ["kind of op", "rows", *runtimes],
+            [[k["kind"], k["rows"], *(cell(k, r) for r in runtimes)] for k in document["kinds"]],
+        ),
+        markdown.table(
+            ["runtime", "on", "rows measured", "of these stable", "median spread %", "refused"],
+            [
+                [f"{r} {t['version']}", t["executes_on"], t["measured"], t["stable"], percent[r], len(t["refused"])]
+                for r, t in runtimes.items()
+            ],
+            texts=2,
+        ),
+    ]
+    refusals = [f"- {runtime}, {key}: {why}" for runtime, told in runtimes.items() for key, why in told["refused"].items()]
+    if refusals:
+        parts += ["Refused, so not timed:", "\n".join(refusals)]
+    if document["left_out"]:
+        parts += ["Left out:", "\n".join(f"- {runtime}: {why}" for runtime, why in document["left_out"].items())]
+    return parts
+
+
+def cell(kind: Mapping[str, Any], runtime: str) -> str:
+    """A kind of op under a runtime, as a person reads it: multiple (rows led, of those clearly)."""
+    multiple = kind["multiple"][runtime]
+    led = f"({kind['leads'][runtime]}, {kind['leads_clearly'][runtime]})"
+    return f"- {led}" if multiple is None else f"{multiple:.2f} {led}"

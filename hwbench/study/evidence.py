@@ -1,0 +1,155 @@
+"""What a report rests on: stored files, read and checked to belong together.
+
+Nothing here measures: a folder a search wrote (and `verify` added to), the predictor's card, the lookup table
+and the device file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import registry, schema
+from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.files import read_json
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
+from hwbench.lut import table as luts
+from hwbench.lut.table import Lut
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.optimize import schema as optimize_schema
+from hwbench.optimize.limit import LATENCY
+from hwbench.optimize.search import PLAIN, UPPER_BOUND
+from hwbench.predictor.space_latency import Fitted
+from hwbench.space import slots
+from hwbench.space.architectures import RESULT_NAME
+from hwbench.study import schema as study_schema
+from hwbench.study.verify import certified, searched_with
+
+FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
+"""What a verified search's folder holds."""
+ROUNDING = 1e-6
+"""Relative; how far one predictor's answer may differ between arrays and single networks."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Every stored file of one report."""
+
+    folder: Path
+    document: Mapping[str, Any]
+    verification: Mapping[str, Any]
+    finalists: Sequence[Mapping[str, Any]]
+    """Verified rows with the proxy's `score`, in the search's order: the winner first."""
+    random: Sequence[Mapping[str, Any]]
+    trials: Mapping[str, np.ndarray]
+    """Those that have a score."""
+    fitted: Fitted
+    """The predictor the search used."""
+    lut: Lut
+    device: devices.Device | None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What was searched, and how."""
+        return dict(self.document["search"])
+
+    @property
+    def space(self) -> str:
+        """The search space."""
+        return str(self.document["space"])
+
+    @property
+    def setting(self) -> Setting:
+        """What everything was measured under."""
+        return Setting(**self.about["setting"])
+
+    @property
+    def statistic(self) -> str:
+        """The statistic the budget is about."""
+        return str(self.about["statistic"])
+
+    @property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """Every verified network."""
+        return [*self.finalists, *self.random]
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        """What that predictor rests on."""
+        return self.fitted.card
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bounds come from a calibration that saw this space."""
+        return certified(self.about, self.fitted, self.space)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether upper bounds were held against the limits, certified or not."""
+        return bool(self.about.get("bound", UPPER_BOUND if self.about["certified"] else PLAIN) == UPPER_BOUND)
+
+    @property
+    def same_lut(self) -> bool:
+        """Whether the predictor was fitted on the table that is stored now."""
+        return bool(self.card["lut"]["sha256"] == sha256(self.lut.path))
+
+    def lut_rows(self) -> dict[OpSpec, Mapping[str, Any] | None]:
+        """The space's ops with their rows at this setting; None where the table has no latency."""
+        specs = slots.distinct_specs(registry.get("space", self.space))
+        found = {spec: self.lut.rows.get((spec.key, self.setting.key)) for spec in specs}
+        return {spec: row if row is not None and row["latency_min_ms"] is not None else None for spec, row in found.items()}
+
+
+def read(folder: Path, place: Workspace) -> Evidence:
+    """Every file of a verified search.
+
+    Raises:
+        UsageError: a step before the report was not made; the message names its command.
+    """
+    document = read_json(folder / RESULT_NAME, "search result")
+    if "search" not in document:
+        raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+    again = f"Run: hwbench verify {shlex.quote(str(folder))}"
+    if missing := [name for name in FILES if not (folder / name).exists()]:
+        raise UsageError(f"{folder} was not verified yet (no {missing[0]}). {again}")
+    about, verification = document["search"], read_json(folder / "verification.json", "verification")
+    rows = schema.read(folder / "verification.parquet", study_schema.VERIFICATION)[0].to_pylist()
+    known = [(json.loads(row["architecture"]), row) for row in rows]
+    finalists = [row for values in document["architectures"] for stored, row in known if stored == values]
+    roles = ["winner", *["finalist"] * (len(about["finalists"]) - 1)]
+    same = all(verification[name] == about[name] for name in ("statistic", "budget_ms"))
+    if not same or [row["role"] for row in finalists] != roles:
+        raise UsageError(f"The verification in {folder} is of another search. {again}")
+    told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, about["finalists"], strict=True)]
+    if any(abs(verified - searched) > ROUNDING * searched for verified, searched in told):
+        raise UsageError(f"The verification in {folder} asked another predictor than the search did. {again}")
+    trials = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
+    columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
+    try:
+        device = devices.get(about["device"], place.root)
+    except UnknownName:
+        device = None
+    return Evidence(
+        folder=folder,
+        document=document,
+        verification=verification,
+        finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
+        random=[row for row in rows if row["role"] == "random"],
+        trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
+        fitted=searched_with(folder, about, LATENCY, place),
+        lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
+        device=device,
+    )
+
+
+def sha256(path: Path) -> str:
+    """Of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,352 @@
+"""How strategies stand after many searches: medians with intervals over seeds, paired comparisons, cards, a report.
+
+Every number is computed from what single runs found. Intervals come from resampling seeds, all devices of a seed together:
+runs of one seed begin alike. Settings are never mixed.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench import __version__
+from hwbench.core.errors import UsageError
+from hwbench.core.files import atomic_write, write_json
+from hwbench.study import figures
+
+MARKS = (50, 100, 200, 500, 1000)
+"""Evaluations after which a search is looked at."""
+BUDGETS = (10, 25, 50)
+"""Percentiles of the latencies of a table that serve as budgets."""
+GOAL = 0.99
+"""Share of the exact hypervolume that counts as there."""
+PLAIN, UPPER = "predicted-plain", "predicted-upper"
+"""Settings with predicted latency: the prediction, or its upper bound, stands for it."""
+OURS, PEERS = "default", ("pymoo", "optuna")
+"""Our own best strategy; how names of other people's programs begin."""
+BOOTSTRAPS, LEAST_SEEDS = 2000, 3
+"""Resamples of the seeds behind an interval; seeds below which there is none."""
+PACKAGES = ("numpy", "scipy", "torch", "pymoo", "optuna", "scikit-learn")
+"""Whose versions a card states."""
+Statistic = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One search."""
+
+    table: str
+    device: str
+    strategy: str
+    setting: str
+    budget: int | None
+    """Percentile of the latencies that limits it; None searches the whole front."""
+    seed: int
+    evaluations: int
+
+
+Results = Mapping[Run, Mapping[str, Any]]
+"""What each run found."""
+
+
+def summary(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
+    """Strategy -> setting -> figures, over all devices and seeds; null where nothing was run or reached.
+
+    Of several runs that differ in their evaluations only, the longest counts.
+    """
+    results = _longest(results)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for strategy, setting in dict.fromkeys((run.strategy, run.setting) for run in results):
+        mine = {run: r for run, r in results.items() if (run.strategy, run.setting) == (strategy, setting)}
+        front = [r["evaluations_to_goal"] for run, r in mine.items() if run.budget is None]
+        about: dict[str, Any] = {
+            "runs": len(mine),
+            "evaluations": max(run.evaluations for run in mine),
+            "own_ms_per_evaluation": float(np.median([r["own_ms_per_evaluation"] for r in mine.values()])),
+        }
+        if front:
+            middle = float(np.median([np.inf if n is None else n for n in front]))
+            about["hypervolume"] = _stated(grid(mine, "hypervolume"), _median)
+            about["evaluations_to_goal"] = {
+                "median": middle if np.isfinite(middle) else None,
+                "reached": sum(n is not None for n in front),
+                "runs": len(front),
+            }
+        limited = {run: r for run, r in mine.items() if run.budget is not None}
+        budgets = sorted({run.budget for run in limited if run.budget is not None})
+        if budgets:
+            parts = {str(b): {run: r for run, r in limited.items() if run.budget == b} for b in budgets}
+            about["regret"] = {
+                name: {**_stated(values, _mean), "median": _stated(values, _median)["value"]}
+                for name, part in [*parts.items(), ("all", limited)]
+                for values in [grid(part, "regret")]
+            }
+        if budgets and setting in (PLAIN, UPPER):
+            excess = grid(limited, "excess")
+            about["broken"] = _stated(np.where(np.isnan(excess), np.nan, excess > 0), _mean)
+            about["excess_where_broken"] = _stated(np.where(excess > 0, excess, np.nan), _mean)["value"]
+        found.setdefault(strategy, {})[setting] = about
+    return found
+
+
+def compare(results: Results, ours: str, peer: str, setting: str = "paid") -> dict[str, Any]:
+    """Ours less the peer's at each mark, paired over device, budget and seed: mean with 95 % interval, seeds resampled.
+
+    Hypervolume is better where above 0, regret where below.
+
+    Raises:
+        UsageError: nothing was run for both in this setting.
+    """
+    results = _longest(results)
+    found: dict[str, Any] = {"ours": ours, "peer": peer, "setting": setting}
+    for name in ("hypervolume", "regret"):
+        both = [
+            {run: r for run, r in results.items() if (run.strategy, run.setting) == (strategy, setting) and name in r}
+            for strategy in (ours, peer)
+        ]
+        if not all(both):
+            continue
+        keys = sorted({_cell(run) for mine in both for run in mine}, key=str), sorted({run.seed for m in both for run in m})
+        gap = grid(both[0], name, keys) - grid(both[1], name, keys)
+        found[name] = {**_stated(gap, _mean), "pairs": [int(n) for n in (~np.isnan(gap)).sum(axis=(0, 1))]}
+    if len(found) == 3:
+        raise UsageError(f"'{ours}' and '{peer}' have no runs in setting '{setting}' to compare.")
+    return found
+
+
+def grid(results: Results, name: str, keys: tuple[Sequence[Any], Sequence[int]] | None = None) -> np.ndarray:
+    """float[seeds, cells, marks] of what runs of one strategy and setting found; NaN where they did not.
+
+    A cell is a device with a budget.
+    """
+    mine = [run for run in results if name in results[run]]
+    cells, seeds = keys or (sorted({_cell(run) for run in mine}, key=str), sorted({run.seed for run in mine}))
+    found = np.full((len(seeds), len(cells), len(MARKS)), np.nan)
+    for run in mine:
+        values = np.array(results[run][name], float)  # None becomes NaN
+        found[seeds.index(run.seed), cells.index(_cell(run)), : len(values)] = values
+    return found
+
+
+def _longest(results: Results) -> Results:
+    ordered = sorted(results, key=lambda run: run.evaluations)
+    last = {replace(run, evaluations=0): run for run in ordered}
+    kept = set(last.values())
+    return {run: found for run, found in results.items() if run in kept}
+
+
+def _cell(run: Run) -> tuple[str, int | None]:
+    return run.device, run.budget
+
+
+def _stated(values: np.ndarray, statistic: Statistic) -> dict[str, list[float | None]]:
+    """A statistic over seeds and cells at each mark, with its 95 % interval from resampled seeds."""
+    n = len(values)
+    drawn = np.random.default_rng(0).integers(0, n, (BOOTSTRAPS, n))
+    found: dict[str, list[float | None]] = {"value": [], "low": [], "high": []}
+    for column in np.moveaxis(values, 2, 0):
+        if np.isnan(column).all():
+            for each in found.values():
+                each.append(None)
+            continue
+        found["value"].append(float(statistic(column.reshape(1, -1))[0]))
+        low: float | None = None
+        high: float | None = None
+        if n >= LEAST_SEEDS:
+            spread = statistic(column[drawn].reshape(BOOTSTRAPS, -1))
+            low, high = (float(edge) for edge in np.nanquantile(spread, (0.025, 0.975)))
+        found["low"].append(low)
+        found["high"].append(high)
+    return found
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Of each row, without what is missing; NaN where all is."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))
+
+
+def _median(values: np.ndarray) -> np.ndarray:
+    """Of each row, without what is missing; NaN where all is."""
+    ordered, count = np.sort(values, axis=1), (~np.isnan(values)).sum(axis=1)  # NaN is sorted last
+    rows = np.arange(len(values))
+    return np.asarray((ordered[rows, np.maximum(count - 1, 0) // 2] + ordered[rows, count // 2]) / 2)
+
+
+def publish(
+    results: Results, about: Mapping[str, Any], failed: Sequence[Mapping[str, Any]], asked: Sequence[str], out: Path
+) -> dict[str, Any]:
+    """Writes summary.json, report.md and a card for each asked strategy; returns the summary.
+
+    Args:
+        results: Of one table, the same devices and seeds.
+        about: What is the same for all of them: table, devices, seeds, command.
+        failed: Runs that found nothing, with their error.
+        asked: Strategies that get a card.
+        out: Folder.
+    """
+    strategies = summary(results)
+    settings = dict.fromkeys(run.setting for run in results)
+    document: dict[str, Any] = {
+        **about,
+        "marks": list(MARKS),
+        "goal": GOAL,
+        "strategies": strategies,
+        "comparisons": [
+            compare(results, OURS, peer, setting)
+            for setting in settings
+            if setting != UPPER and setting in strategies.get(OURS, {})
+            for peer, ways in strategies.items()
+            if peer != OURS and setting in ways
+        ],
+        "failed": list(failed),
+        "out": str(out),
+    }
+    write_json(out / "summary.json", document)
+    for setting in settings:
+        shares = {n: f[setting]["hypervolume"]["value"] for n, f in strategies.items() if "hypervolume" in f.get(setting, {})}
+        if shares:
+            peers = [name for name in shares if name.startswith(PEERS)]
+            atomic_write(out / f"{setting}.svg", figures.curves(MARKS, shares, OURS, peers))
+    atomic_write(out / "report.md", _report(document))
+    for name in asked:
+        if name in strategies:
+            card = {"kind": "validation", "strategy": name, **about, "marks": list(MARKS), "goal": GOAL}
+            write_json(_card_path(out, name), {**card, "figures": strategies[name], "versions": _versions()})
+    return document
+
+
+def _card_path(out: Path, strategy: str) -> Path:
+    return out / "cards" / f"{re.sub(r'[^A-Za-z0-9_.,=-]+', '-', strategy)}.json"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "hwbench": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+# The report
+
+
+def _report(document: Mapping[str, Any]) -> str:
+    """Markdown: one table per setting and quantity, paired differences, what failed."""
+    lines = [
+        f"# Search validated on {document['table']}",
+        "",
+        f"{len(document['devices'])} devices ({', '.join(document['devices'])}), {document['seeds']} seeds. "
+        "Brackets are 95 % intervals over seeds.",
+        "",
+        f"    {document['command']}",
+    ]
+    ways = dict.fromkeys(setting for found in document["strategies"].values() for setting in found)
+    for setting in ways:
+        mine = {name: found[setting] for name, found in document["strategies"].items() if setting in found}
+        drawn = any("hypervolume" in found for found in mine.values())
+        picture = ["", f"![what is missing after so many evaluations]({setting}.svg)"] if drawn else []
+        lines += [
+            "",
+            f"## Setting `{setting}`",
+            *picture,
+            *_part("hypervolume", mine),
+            *_part("regret", mine),
+            *_part("broken", mine),
+        ]
+        pairs = [pair for pair in document["comparisons"] if pair["setting"] == setting]
+        if pairs:
+            lines += [
+                "",
+                f"### `{OURS}` less each peer, setting `{setting}`",
+                *_pairs("hypervolume", pairs),
+                *_pairs("regret", pairs),
+            ]
+    if document["failed"]:
+        lines += ["", "## Failed", ""]
+        lines += [
+            f"- {f['strategy']} on {f['device']}, {f['setting']}, seed {f['seed']}: {f['error']}" for f in document["failed"]
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _part(name: str, mine: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    mine = {strategy: found for strategy, found in mine.items() if name in found}
+    if not mine:
+        return []
+    if name == "hypervolume":
+        title = f"Median hypervolume, % of the exact one; evaluations to {GOAL:.0%} (runs that reached it); own CPU ms of each"
+        lines = ["", title, "", *_head("strategy", (f"to {GOAL:.0%}", "ms"))]
+        for strategy, found in mine.items():
+            goal = found["evaluations_to_goal"]
+            there = f"{_number(goal['median'], 0)} ({goal['reached']} of {goal['runs']})"
+            shares = [_bracket(found[name], i, 100) for i in range(len(MARKS))]
+            lines.append(_row(strategy, [*shares, there, f"{found['own_ms_per_evaluation']:.2f}"]))
+        return lines
+    if name == "regret":
+        lines = ["", "Mean regret, accuracy points, over all budgets; at each budget without its interval"]
+        lines += ["", *_head("strategy", ())]
+        for strategy, found in mine.items():
+            lines.append(_row(strategy, [_bracket(found[name]["all"], i) for i in range(len(MARKS))]))
+            for budget in (b for b in found[name] if b != "all"):
+                shown = [_number(value) for value in found[name][budget]["value"]]
+                lines.append(_row(f"{strategy}, {budget}th percentile", shown))
+        return lines
+    lines = ["", "Named winners that break the true budget, %; how far those break it, %", "", *_head("strategy", ())]
+    for strategy, found in mine.items():
+        lines.append(_row(strategy, [_bracket(found[name], i, 100) for i in range(len(MARKS))]))
+        far = [None if value is None else 100 * value for value in found["excess_where_broken"]]
+        lines.append(_row(f"{strategy}, how far", [_number(value) for value in far]))
+    return lines
+
+
+def _pairs(name: str, pairs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One row per peer, and the smallest lead over any of them."""
+    pairs = [pair for pair in pairs if name in pair]
+    if not pairs:
+        return []
+    times = 100 if name == "hypervolume" else 1
+    told = {
+        "hypervolume": "Hypervolume, % of the exact one: better above 0",
+        "regret": "Regret, accuracy points: better below 0",
+    }
+    lines = ["", f"{told[name]}; means of paired differences.", "", *_head("peer", ())]
+    lines += [_row(pair["peer"], [_bracket(pair[name], i, times) for i in range(len(MARKS))]) for pair in pairs]
+    way = 1 if name == "hypervolume" else -1
+    closest = []
+    for i in range(len(MARKS)):
+        there = [pair for pair in pairs if pair[name]["value"][i] is not None]
+        nearest = min(there, key=lambda pair: way * pair[name]["value"][i], default=None)
+        closest.append("-" if nearest is None else f"{_bracket(nearest[name], i, times)} {nearest['peer']}")
+    return [*lines, _row("**closest peer**", closest)]
+
+
+def _head(first: str, more: Sequence[str]) -> list[str]:
+    names = [first, *(f"at {mark}" for mark in MARKS), *more]
+    return [_row(names[0], names[1:]), "|" + "---|" * len(names)]
+
+
+def _row(first: str, cells: Sequence[str]) -> str:
+    return f"| {first} | {' | '.join(cells)} |"
+
+
+def _bracket(stated: Mapping[str, Any], at: int, times: float = 1.0) -> str:
+    value, low, high = (stated[key][at] for key in ("value", "low", "high"))
+    if value is None:
+        return "-"
+    interval = "" if low is None else f" [{low * times:.2f}, {high * times:.2f}]"
+    return f"{value * times:.2f}{interval}"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

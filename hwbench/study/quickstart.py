@@ -1,0 +1,90 @@
+"""The whole flow in one call: from a bare CPU to a measured winner and a report.
+
+    hwbench quickstart --workspace FOLDER
+
+What the workspace already holds is not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import registry
+from hwbench.core.files import fingerprint
+from hwbench.core.progress import Tick, no_tick
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
+from hwbench.optimize.cost import latency_cost
+from hwbench.optimize.search import search
+from hwbench.predictor.fit import fit
+from hwbench.profiler.networks import NETWORK_POLICY
+from hwbench.profiler.profile import profile
+from hwbench.space import activity as spaces
+from hwbench.study.report import report
+from hwbench.study.verify import verify
+
+SPACE = "autoformer-tiny"
+NETWORKS = 8
+"""Networks measured to fit, and as many held out."""
+RANDOM = 6
+"""Random networks measured beside the finalists."""
+POLICY = replace(NETWORK_POLICY, rounds=4, max_processes=4)
+"""Shorter than the verbs' own: the tour should end in minutes; its noise is in the report."""
+
+
+def quickstart(
+    workspace: str | Path = ".",
+    seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], AbstractContextManager[Tick]] = lambda title: nullcontext(no_tick),
+) -> dict[str, Any]:
+    """Detects, profiles, fits, searches under the median latency of the space, verifies and reports.
+
+    Args:
+        workspace: Where everything is written.
+        seed: Draws networks and drives the search.
+        say: Receives one line per step.
+        progress: Makes a progress bar with a title.
+    """
+    place = Workspace.at(workspace)
+    if place.find("devices", f"{devices.local_name()}.toml") is None:
+        say("1/6 device: measuring peaks with two short kernels")
+        devices.detect(place.root)
+    here = devices.get("local", place.root)
+    say(f"1/6 device: {here.name} ({here.cpu_model}, {here.cores} cores)")
+    with progress("2/6 profiling ops") as tick:
+        table = profile(SPACE, workspace=place.root, tick=tick)
+    doubtful = f"{len(table.doubtful)} doubtful"
+    say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {doubtful}")
+    with progress("3/6 measuring networks to calibrate") as tick:
+        fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
+    error = fitted.card["statistics"]["min"]["holdout"]
+    say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
+    space = registry.get("space", SPACE)
+    drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
+    budget_ms = round(float(np.median(latency_cost(fitted, space, "min").value(drawn))), 2)
+    name = f"quickstart-{fingerprint([fitted.card['statistics'], seed])[:8]}"
+    folder = place.path("reports", name)
+    with progress("4/6 searching") as tick:
+        found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)
+    best = found["search"]["finalists"][0]
+    say(f"4/6 search: best of {found['search']['evaluated']} within the median {budget_ms:g} ms: {best['latency_ms']:.2f} ms")
+    with progress("5/6 measuring the finalists") as tick:
+        checked = verify(folder, RANDOM, seed, place.root, POLICY, tick)
+    winner = checked["winner"]
+    kept = "budget kept" if checked["kept"]["winner"] else "budget BROKEN"
+    say(f"5/6 verified: winner measured at {winner['measured_ms']:.2f} ms, {kept}")
+    written = report(folder, workspace=place.root)
+    say(f"6/6 report: {written['html']}")
+    answer = (
+        f"The best network of {SPACE} within {budget_ms:g} ms (min) has {best['accuracy']:.2f} million parameters: predicted "
+        f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
+        f"(p50 {winner['latency_median_ms']:.2f} ms): {kept}."
+    )
+    return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}

@@ -1,0 +1,144 @@
+"""The pieces a report is made of, how its numbers are written, and both as Markdown and as one HTML page.
+
+Latencies in ms; a number that is not stored is shown as a dash, never as 0. The page opens without network.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SPREADS = {"min": "min_spread", "p50": "median_spread"}
+"""A statistic -> the column with its noise."""
+ACCURACY = (
+    "networks",
+    "mean abs. error [%]",
+    "bias [%]",
+    "p95 error [%]",
+    "max. error [%]",
+    "share within 5 % [%]",
+    "Kendall tau",
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One piece of a section; the kind says which fields are filled."""
+
+    kind: str
+    """text, notes, cards, table, picture or code."""
+    text: str = ""
+    """The paragraph or code, or the caption of a table or picture."""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    numbers: int = 1
+    """Columns of a table from this one on hold numbers."""
+    label: str = ""
+    """Of a table or picture: what the text refers to it by."""
+    name: str = ""
+    svg: str = ""
+
+    @property
+    def data_uri(self) -> str:
+        """The picture, for a page that opens without network."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
+
+
+Section = tuple[str, list[Block]]
+NO_NUMBERS = 99
+MISSING = "\N{EN DASH}"
+
+
+def ms(value: float | None, like: float | None = None) -> str:
+    """A latency with as many digits as its size (or that of `like`) deserves."""
+    if value is None:
+        return MISSING
+    size = abs(value if like is None else like)
+    return f"{value:.{2 if size >= 100 else 3 if size >= 0.1 else 4}f}"
+
+
+def percent(value: float | None, form: str = ".2f") -> str:
+    """A share in percent, without the sign."""
+    if value is None:
+        return MISSING
+    text = format(100 * value, form)
+    return text if float(text) else format(0.0, form)  # never -0.00
+
+
+def median(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
+    """Of the values that are there."""
+    values = [row[column] for row in rows if row[column] is not None]
+    return float(np.median(values)) if values else None
+
+
+def accuracy_row(label: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells below ACCURACY, after a label."""
+    shares = [percent(found[k]) for k in ("mean_abs_error", "bias", "p95_abs_error", "max_abs_error")]
+    tau = found["kendall_tau"]
+    return (label, str(found["n"]), *shares, percent(found["within_5"], ".0f"), MISSING if tau is None else f"{tau:.3f}")
+
+
+TEMPLATE = "report_template.html.j2"
+
+
+def numbered(sections: Sequence[Section]) -> list[Section]:
+    """Captions of tables and pictures get their number."""
+    counts = {"table": 0, "picture": 0}
+    words = {"table": "Table", "picture": "Figure"}
+
+    def number(block: Block) -> Block:
+        if block.kind not in counts:
+            return block
+        counts[block.kind] += 1
+        return Block(**{**vars(block), "label": f"{words[block.kind]} {counts[block.kind]}."})
+
+    return [(title, [number(block) for block in blocks]) for title, blocks in sections]
+
+
+def html(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """The report as one page that opens without network."""
+    from jinja2 import Environment, StrictUndefined
+
+    source = Path(__file__).with_name(TEMPLATE).read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(source).render(title=title, subtitle=subtitle, sections=sections)
+
+
+def markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """The same sections as Markdown."""
+    parts = [f"# {_plain(title)}", _plain(subtitle)]
+    for name, blocks in sections:
+        parts.append(f"## {_plain(name)}")
+        parts += [_markdown_block(block) for block in blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_block(block: Block) -> str:
+    caption = f"**{block.label}** {_plain(block.text)}"
+    if block.kind == "picture":
+        return f"![{block.label}](figures/{block.name}.svg)\n\n{caption}"
+    if block.kind == "code":
+        return "\n".join(f"    {line}" for line in block.text.splitlines())
+    if block.kind == "notes":
+        return "\n".join([f"**{_plain(block.text)}**", "", *(f"- {_plain(row[0])}" for row in block.rows)])
+    if block.kind == "text":
+        return _plain(block.text)
+    columns, rows, numbers = block.columns, block.rows, block.numbers
+    if block.kind == "cards":
+        columns, rows, numbers = [row[0] for row in block.rows], [[row[i] for row in block.rows] for i in (1, 2)], 0
+    lines = [columns, [" ---: " if i >= numbers else " --- " for i in range(len(columns))], *rows]
+    table = "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines)
+    return f"{table}\n\n{caption}" if block.kind == "table" else table
+
+
+def _plain(text: str) -> str:
+    """Text that neither breaks a Markdown table nor opens a tag."""
+    escaped = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+    for mark in "*_`[]":
+        escaped = escaped.replace(mark, "\\" + mark)
+    return " ".join(escaped.split())

@@ -1,0 +1,309 @@
+"""The sections of a report that answer: winner, finalists, front, agreement with measurements, the lookup table.
+
+Each takes the evidence and returns blocks; Markdown and HTML are made from the same ones, so a number cannot differ
+between them. Latencies in ms with statistic and noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import registry, stats
+from hwbench.lut.table import STATISTICS
+from hwbench.study import figures
+from hwbench.study import provenance as stored
+from hwbench.study.evidence import Evidence
+from hwbench.study.figures import Point
+from hwbench.study.render import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, Section, accuracy_row, median, ms, percent
+
+ESTIMATES = {
+    "flops_ms": "calibrated FLOPs",
+    "plain_sum_ms": "plain block sum",
+    "primitive_calibrated_ms": "calibrated primitive sum",
+    "primitive_sum_ms": "plain primitive sum",
+}
+"""Columns of a verification beside the prediction -> what they are."""
+MAX_MAPS, MAX_OTHER_ROWS = 8, 24
+PLAIN_HELD = "plain prediction (not its upper bound)"
+SPREAD_NOTE = (
+    "± is the spread: of min, between the three lowest per-process minima; of p50, between the medians of all processes."
+)
+
+
+def _measured(row: Mapping[str, Any], statistic: str) -> str:
+    value, spread = row[STATISTICS[statistic]], row[SPREADS[statistic]]
+    return f"{ms(value)} ± {MISSING if spread is None else ms(value * spread, like=value)}"
+
+
+def _range(rows: Sequence[Mapping[str, Any]], column: str) -> str:
+    return f"{ms(min(row[column] for row in rows))} to {ms(max(row[column] for row in rows))}"
+
+
+def _error(row: Mapping[str, Any], estimate: str = "predicted_ms") -> float:
+    return float(stats.relative_errors(row[estimate], row["measured_ms"]))
+
+
+def _unit(proxy: str) -> str:
+    return str(getattr(registry.get("proxy", proxy), "unit", "score"))
+
+
+def subtitle_of(e: Evidence) -> str:
+    """What was measured where, and how it was searched, in one line."""
+    at, env = e.setting, e.card["environment"]
+    threads = f"{at.threads} thread{'s' * (at.threads > 1)}"
+    return (
+        f"{e.about['runtime']} {env['runtime_version']} on {env['cpu_model']} ({e.card['device']}), {at.dtype}, "
+        f"batch {at.batch}, {threads}, runs {at.scenario}; {e.about['strategy']} search, {e.about['objective']} objective, "
+        f"{e.about['proxy']} as the stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
+    )
+
+
+def sections_of(e: Evidence) -> list[Section]:
+    """Everything a report says, in its order."""
+    return [part(e) for part in (_answer, _networks, _front, _agreement, _table_of_ops, stored.machine, stored.made)]
+
+
+def main_rows(e: Evidence) -> list[dict[str, Any]]:
+    """The main table's rows as plain values: the winner, then the other finalists."""
+    return [
+        {
+            "network": "winner" if i == 0 else f"finalist {i + 1}",
+            "proxy": row["score"],
+            "predicted_ms": row["predicted_ms"],
+            "upper_ms": row["upper_ms"],
+            "measured_min_ms": row["latency_min_ms"],
+            "min_spread": row["min_spread"],
+            "measured_p50_ms": row["latency_median_ms"],
+            "p50_spread": row["median_spread"],
+            "error_percent": 100 * _error(row),
+            "kept": bool(row["measured_ms"] <= e.about["budget_ms"]),
+        }
+        for i, row in enumerate(e.finalists)
+    ]
+
+
+def _answer(e: Evidence) -> Section:
+    about, s, winner = e.about, e.statistic, e.finalists[0]
+    other = "p50" if s == "min" else "min"
+    kept, budget = e.verification["kept"], ms(about["budget_ms"])
+    verdict = "kept" if kept["winner"] else "broken"
+    cards = [
+        ("predicted", f"{ms(winner['predicted_ms'])} ms", f"{s}, error {percent(_error(winner), '+.2f')} %"),
+        (
+            "upper bound" if e.certified or not e.bounded else "upper bound, uncertified",
+            f"{ms(winner['upper_ms'])} ms",
+            f"{s}, margin {percent(about['margin'])} %",
+        ),
+        ("measured", f"{ms(winner['measured_ms'])} ms", f"{s}, spread {percent(winner[SPREADS[s]])} %"),
+        (f"budget {verdict}", f"{budget} ms", f"{s}, {kept['finalists']} of {kept['of']} finalists within"),
+    ]
+    held = ("certified upper bound" if e.certified else "uncertified upper bound") if e.bounded else PLAIN_HELD
+    values = json.loads(winner["architecture"])
+    scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
+    text = (
+        f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {about['evaluated']:,} evaluations "
+        f"found with the {held} of its latency within {budget} ms ({s}). The prediction is {ms(winner['predicted_ms'])} ms "
+        f"with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network takes {_measured(winner, s)} ms "
+        f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the budget was {verdict}. "
+        f"Its {other} was measured at {_measured(winner, other)} ms and predicted at "
+        f"{ms(about['finalists'][0].get(f'{other}_ms'))} ms; the budget is not about {other}."
+    )
+    genes = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in values.items()]
+    genes.append((f"{about['proxy']} [{_unit(about['proxy'])}]", f"{winner['score']:.3f}"))
+    table = Block(
+        "table", f"The winning network; lists run over its layers. {SPREAD_NOTE}", ("choice", "value"), genes, NO_NUMBERS
+    )
+    return "The answer", [Block("cards", rows=cards), Block("text", text), table]
+
+
+def _networks(e: Evidence) -> Section:
+    s, proxy = e.statistic, str(e.about["proxy"])
+    columns = (
+        "network", f"{proxy} [{_unit(proxy)}]", f"predicted {s} [ms]", f"upper bound {s} [ms]", "measured min ± spread [ms]",
+        "measured p50 ± spread [ms]", f"error of {s} [%]", "budget kept",
+    )  # fmt: skip
+    rows = [
+        (
+            main["network"], f"{main['proxy']:.3f}", ms(main["predicted_ms"]), ms(main["upper_ms"]), _measured(row, "min"),
+            _measured(row, "p50"), f"{main['error_percent']:+.2f}", "yes" if main["kept"] else "no",
+        )
+        for main, row in zip(main_rows(e), e.finalists, strict=True)
+    ]  # fmt: skip
+    caption = (
+        f"Winner and finalists. Error is (predicted - measured) / measured; the budget of {ms(e.about['budget_ms'])} ms is "
+        f"for {s}. {SPREAD_NOTE}"
+    )
+    blocks = [Block("table", caption, columns, rows), *_limits(e)]
+    if e.random:
+        errors = np.abs([_error(row) for row in e.random])
+        late = sum(row["measured_ms"] > row["upper_ms"] for row in e.random)
+        spans = [_range(e.random, column) for column in ("predicted_ms", "latency_min_ms", "latency_median_ms")]
+        head = (
+            "networks", f"predicted {s} [ms]", "measured min [ms]", "measured p50 [ms]", "mean abs. error [%]",
+            "max. error [%]", "slower than upper bound",
+        )  # fmt: skip
+        line = (str(len(e.random)), *spans, percent(errors.mean()), percent(errors.max()), f"{late} of {len(e.random)}")
+        noise = [percent(median(e.random, column)) for column in SPREADS.values()]
+        note = f"Random networks of the same space, none used to fit; errors of {s}."
+        blocks.append(Block("table", f"{note} Median spread {noise[0]} % (min), {noise[1]} % (p50).", head, [line]))
+    return "Winner and finalists", [*blocks, Block("notes", "Read with care", rows=[(doubt,) for doubt in _doubts(e)])]
+
+
+def _limits(e: Evidence) -> list[Block]:
+    """Further limits of the search as the verification found them kept; nothing where there are none."""
+    words = {True: "yes", False: "no", None: MISSING}
+    rows = [
+        (
+            found["name"], f"{found['most']:.6g}", MISSING if found["winner"] is None else f"{found['winner']:.6g}",
+            words[found["kept"]], f"{found['finalists']} of {found['of']}" if found["of"] else MISSING, found["how"],
+        )
+        for found in e.verification.get("limits", [])
+    ]  # fmt: skip
+    if len(rows) < 2:
+        return []
+    caption = "All limits of the search, checked again after it; how says what a value rests on."
+    return [Block("table", caption, ("limit", "at most", "winner has", "kept", "finalists that keep it", "how"), rows)]
+
+
+def _doubts(e: Evidence) -> list[str]:
+    """What weakens the answer, each with its numbers and, where there is one, the next step."""
+    s, winner, budget = e.statistic, e.finalists[0], e.about["budget_ms"]
+    spread = winner[SPREADS[s]]
+    doubtful = Counter(row["verdict"] for row in e.rows if row["verdict"] != "stable")
+    found = [f"{e.about['proxy']} ({_unit(e.about['proxy'])}) stands in for accuracy: no network was trained."]
+    if len(ties := [row for row in e.finalists if row["score"] == winner["score"]]) > 1:
+        found.append(
+            f"{len(ties)} of {len(e.finalists)} finalists share the winner's score; the search's order decides between them."
+        )
+    if spread is None:
+        found.append(f"The winner's {s} has no spread: fewer than three processes measured it. Run: hwbench verify")
+    elif abs(winner["measured_ms"] - budget) < spread * winner["measured_ms"]:
+        found.append(
+            f"The winner's {s} lies closer to the budget than its spread of {percent(spread)} %: the verdict may turn."
+        )
+    if doubtful:
+        words = ", ".join(f"{n} {word}" for word, n in doubtful.items())
+        found.append(
+            f"{doubtful.total()} of {len(e.rows)} verified networks are not stable ({words}): their three lowest per-process "
+            "minima did not come as close as asked, the machine's speed changed or others used it (noise table below). "
+            "Measure again in a new workspace on a quiet machine."
+        )
+    if (moves := median(e.rows, "median_spread")) is not None and moves > 0.05:
+        found.append(
+            f"p50 moves with the machine's load: its process medians spread by {percent(moves)} % (median over the networks)."
+        )
+    if not e.fitted.certifies(e.space):
+        found.append(
+            f"Uncertified: the predictor was calibrated on {', '.join(e.card['spaces'])}, not on {e.space}; nothing says how "
+            f"often its bounds hold here. Run: hwbench fit --space {e.space}, then search with another --out"
+        )
+    if not e.same_lut:
+        found.append(
+            "The table has changed since the predictor was fitted; the heat maps show it as it is now. Run: hwbench fit"
+        )
+    return found
+
+
+def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
+    below, above = (0.0, 1.0) if e.statistic == "min" else (0.5, 0.5)
+    found = []
+    for row in rows:
+        at, spread = row["measured_ms"], row[SPREADS[e.statistic]] or 0.0
+        ends = (at * (1 - below * spread), at * (1 + above * spread))
+        found.append(Point(row["role"], row.get("score"), row["predicted_ms"], at, *ends))
+    return found
+
+
+def _front(e: Evidence) -> Section:
+    about, s, n = e.about, e.statistic, len(e.trials["latency_ms"])
+    best = [(point["latency_ms"], point["accuracy"]) for point in about["front"]]
+    margin = about["margin"] if e.bounded else 0.0
+    labels = (f"latency, {s} [ms]", f"{about['proxy']} [{_unit(about['proxy'])}]")
+    svg = figures.front(e.trials, best, _points(e, e.finalists), about["budget_ms"], margin, labels)
+    thinned = n > figures.MAX_CLOUD
+    shown = f"{figures.MAX_CLOUD:,} of the {n:,} scored trials, evenly thinned" if thinned else f"all {n:,} scored trials"
+    caption = (
+        f"Score against predicted {s} latency. Dots: {shown}; blue if their upper bound is within the budget "
+        f"({about['feasible']:,} trials are). Solid vertical line: the budget of {ms(about['budget_ms'])} ms. Blue line: the "
+        f"{len(best)} trials no other beats in both. Rings: finalists at their predicted latency; filled markers: the same "
+        f"networks at their measured {s}, with bars as long as its spread. Right: the same, enlarged."
+    )
+    if margin:
+        caption += (
+            f" Dashed: where the upper bound (prediction + {percent(margin)} %) meets the budget; the search stays left of it."
+        )
+    return "Pareto front", [Block("picture", caption, name="front", svg=svg)]
+
+
+def _agreement(e: Evidence) -> Section:
+    s, accuracy = e.statistic, e.verification["accuracy"]
+    first = "calibrated block sum" if e.card["predictor"] == "lut_sum" else f"predictor {e.card['predictor']}"
+    names = {name: label for name, label in {"predicted_ms": first, **ESTIMATES}.items() if name in accuracy}
+    errors = {label: [(r["role"], _error(r, name)) for r in e.rows if r[name] is not None] for name, label in names.items()}
+    svg = figures.agreement(_points(e, e.rows), errors, s)
+    caption = (
+        f"Left: predicted against measured {s} of all {len(e.rows)} verified networks, with bars as long as the spread of the "
+        "measurement. Right: signed error of every estimate on the same networks, one marker per network (moved apart "
+        "vertically), marked as on the left. Shaded: within 5 %."
+    )
+    late = sum(row["measured_ms"] > row["upper_ms"] for row in e.rows)
+    text = f"{late} of {len(e.rows)} verified networks were slower than their upper bound. {_comparison(e, first)}"
+    note = (
+        f"Accuracy of every estimate of {s}, on {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}. A positive "
+        "bias predicts too slow. Calibrated estimates were fitted on the same other networks; plain sums add rows as they are."
+    )
+    table = Block(
+        "table", note, ("estimate", *ACCURACY), [accuracy_row(label, accuracy[name]) for name, label in names.items()]
+    )
+    return "Predicted against measured", [Block("picture", caption, name="agreement", svg=svg), Block("text", text), table]
+
+
+def _comparison(e: Evidence, first: str) -> str:
+    """Whether calibrated FLOPs, the simplest rival, does as well on this set; says so either way."""
+    accuracy = e.verification["accuracy"]
+    if "flops_ms" not in accuracy:
+        return "Calibrated FLOPs are not stored beside the prediction."
+    ours, rival = accuracy["predicted_ms"]["mean_abs_error"], accuracy["flops_ms"]["mean_abs_error"]
+    noise = median(e.rows, SPREADS[e.statistic])
+    numbers = f"mean error {percent(rival)} % against {percent(ours)} % of the {first}"
+    on = f"On these {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}"
+    verdict = "are as good or better" if rival <= ours else "are less accurate"
+    hint = ""
+    if noise is not None and abs(ours - rival) < noise:
+        spread = f"the measurements' own spread (median {percent(noise)} %)"
+        hint = f" The difference is below {spread}: this set does not tell them apart."
+    return f"{on} calibrated FLOPs {verdict}: {numbers}.{hint}"
+
+
+def _table_of_ops(e: Evidence) -> Section:
+    rows = e.lut_rows()
+    maps = figures.maps_of(rows, "attention_block", "heads") + figures.maps_of(rows, "ffn_block", "hidden")
+    drawn = {spec for spec in rows if spec.op in ("attention_block", "ffn_block")} if len(maps) <= MAX_MAPS else set()
+    spreads = [row for row in rows.values() if row is not None]
+    noise = f"median spread {percent(median(spreads, 'min_spread'))} %" if spreads else "no spread"
+    blocks = []
+    if maps:
+        left_out = f" The first {MAX_MAPS} of {len(maps)} maps." if len(maps) > MAX_MAPS else ""
+        caption = (
+            f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows, * "
+            f"marks a doubtful one (verdict not stable; noise table below). A cell the table lacks says so.{left_out}"
+        )
+        blocks.append(Block("picture", caption, name="table", svg=figures.heat_maps(maps[:MAX_MAPS])))
+    others = [(spec, row) for spec, row in rows.items() if spec not in drawn]
+    cells = [
+        (
+            spec.key,
+            *((_measured(row, "min"), _measured(row, "p50"), row["verdict"]) if row else (MISSING, MISSING, "not measured")),
+        )
+        for spec, row in others[:MAX_OTHER_ROWS]
+    ]
+    more = f" The first {MAX_OTHER_ROWS} of {len(others)}." if len(others) > MAX_OTHER_ROWS else ""
+    if cells:
+        caption = f"The space's other table rows, each run alone.{more} ± is the spread, as above."
+        blocks.append(Block("table", caption, ("op", "min ± spread [ms]", "p50 ± spread [ms]", "verdict"), cells))
+    return "Lookup table", blocks

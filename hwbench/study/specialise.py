@@ -1,0 +1,275 @@
+"""Device specialisation: what is lost by using on one device the winner of another (HAT, Wang et al. 2020, table 13).
+
+    hwbench specialise --table nasbench201-cifar10 --complete --budget-percentile 25 --out specialised
+
+Every device has a budget of its own, the same percentile of its latencies, and a winner: the most accurate network within
+it. A winner carried to another device either keeps that device's budget, and then what counts is the accuracy it lacks, or
+it breaks it, and then by how much. Networks that some device did not measure are left out for all: everything is compared
+on the same networks. Written are
+
+    specialise.md     the shares of pairs that lose, the winners, and the cross table of every budget
+    specialise.csv    every pair at every budget, with what the shares are computed from
+    specialise.json   all of it, and which data it rests on
+    cross-p25.png     the cross table as a picture, for every budget
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of
+from hwbench.core import markdown, registry
+from hwbench.core.errors import UsageError
+from hwbench.core.files import atomic_write, write_json
+from hwbench.study import figures
+
+POINTS, SLOWER = 0.5, 0.10
+"""Accuracy points, and latency relative to the budget, beyond which another device's winner hurts."""
+PERCENTILES = (10.0, 25.0, 50.0)
+LEAST_NETWORKS = 50
+MANY = 12
+"""Devices up to which the cells of the picture carry numbers as large as the axes'."""
+
+
+def specialise(
+    table: str,
+    budget_percentile: float | Sequence[float] = PERCENTILES,
+    tables: str | Path | None = None,
+    device: Sequence[str] = (),
+    out: str | Path | None = None,
+    complete: bool = False,
+) -> dict[str, Any]:
+    """The cross tables of winners over all pairs of devices, one for each budget.
+
+    Args:
+        table: Registered table.
+        budget_percentile: Of each device's latencies: its budget; one or several.
+        tables: Folder of tables; HWBENCH_TABLES if not given.
+        device: At least two devices; all of the table if none is given.
+        out: Folder for the report (see the top of this file); nothing is written if not given.
+        complete: Leave out devices that did not measure every network.
+
+    Returns:
+        `devices` and, for each of `budgets`, their `winners`, and [winner's device][device] `lost_points` (null where the
+        budget is broken) and `latency_excess` (relative, 0 where it is kept); `hurt` is the share of pairs that lose more
+        than POINTS or SLOWER.
+
+    Raises:
+        UsageError: an unknown table or device, a percentile outside 0 .. 100, or too few networks measured everywhere.
+    """
+    given = [budget_percentile] if isinstance(budget_percentile, int | float) else list(budget_percentile)
+    percentiles = sorted({float(each) for each in given})
+    wrong = [each for each in percentiles if not 0 < each <= 100]
+    if wrong or not percentiles:
+        raise UsageError(f"The budget percentile must lie between 0 and 100, got {wrong[0] if wrong else 'none'}.")
+    plan: Benchmark = registry.get("benchmark", table)
+    rows = plan.read(folder_of(tables))
+    devices = list(dict.fromkeys(device)) or list(rows.latency_ms)
+    if complete:
+        networks = int((~np.isnan(rows.accuracy)).sum())
+        devices = [name for name in devices if len(rows.usable(name)) == networks]
+    if len(devices) < 2:
+        raise UsageError(f"Specialisation needs at least two devices, got {', '.join(devices) or 'none'}.")
+    everywhere = _everywhere(rows, devices, table)
+    accuracy = rows.accuracy[everywhere]
+    latency = np.stack([rows.latency_of(name)[everywhere] for name in devices])
+    document: dict[str, Any] = {
+        "table": table,
+        "data_sha256": rows.fingerprint(devices),
+        "networks": len(everywhere),
+        "devices": devices,
+        "pairs": len(devices) * (len(devices) - 1),
+        "limits": {"points": POINTS, "latency": SLOWER},
+        "budgets": [_crossed(rows.genes[everywhere], accuracy, latency, devices, each) for each in percentiles],
+    }
+    if out is not None:
+        _write(Path(out), document)
+    return document
+
+
+def _crossed(
+    genes: np.ndarray, accuracy: np.ndarray, latency: np.ndarray, devices: Sequence[str], percentile: float
+) -> dict[str, Any]:
+    """Every winner on every device, at one budget."""
+    budgets = np.percentile(latency, percentile, axis=1)
+    winners = np.array([_winner(accuracy, ms, budget) for ms, budget in zip(latency, budgets, strict=True)])
+    # [winner's device, device it is used on]
+    carried = latency[:, winners].T
+    excess = np.maximum(carried / budgets - 1.0, 0.0)
+    lost = np.where(excess > 0, np.nan, accuracy[winners][None, :] - accuracy[winners][:, None])
+    other = ~np.eye(len(devices), dtype=bool)
+    points, slower = np.nan_to_num(lost) > POINTS, excess > SLOWER
+    return {
+        "budget_percentile": percentile,
+        "winners": {
+            name: {
+                "genes": genes[winner].tolist(),
+                "accuracy": float(accuracy[winner]),
+                "latency_ms": float(latency[i, winner]),
+                "budget_ms": float(budgets[i]),
+            }
+            for i, (name, winner) in enumerate(zip(devices, winners, strict=True))
+        },
+        "different_winners": len(set(winners.tolist())),
+        "latency_ms": carried.tolist(),
+        "lost_points": lost.tolist(),
+        "latency_excess": excess.tolist(),
+        "broken": float((excess[other] > 0).mean()),
+        "lose_points": float(points[other].mean()),
+        "lose_latency": float(slower[other].mean()),
+        "hurt": float((points | slower)[other].mean()),
+        "worst_points": float(np.nan_to_num(lost).max()),
+        "worst_latency": float(excess.max()),
+        "hurt_on": {name: float((points | slower)[other[:, i], i].mean()) for i, name in enumerate(devices)},
+    }
+
+
+def _write(folder: Path, document: dict[str, Any]) -> None:
+    write_json(folder / "specialise.json", document)
+    atomic_write(folder / "specialise.csv", _pairs(document))
+    for found in document["budgets"]:
+        title = f"Another device's winner, {document['table']}, budget at percentile {found['budget_percentile']:g}"
+        lost, excess = np.array(found["lost_points"]), np.array(found["latency_excess"])
+        atomic_write(folder / picture_name(found), heat_map(document["devices"], lost, excess, title))
+    atomic_write(folder / "specialise.md", _markdown(document))
+
+
+def picture_name(found: dict[str, Any]) -> str:
+    """The file of a budget's picture."""
+    return f"cross-p{found['budget_percentile']:g}.png"
+
+
+def _pairs(document: dict[str, Any]) -> str:
+    """CSV: one line for every winner on every device at every budget; a cell is empty where there is no such number."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(
+        ["budget_percentile", "winner_of", "used_on", "accuracy", "own_winner_accuracy", "latency_ms", "own_winner_latency_ms",
+         "budget_ms", "lost_points", "latency_excess", "hurt"]
+    )  # fmt: skip
+    for found in document["budgets"]:
+        winners = found["winners"]
+        for i, mine in enumerate(document["devices"]):
+            for j, there in enumerate(document["devices"]):
+                lost, excess = found["lost_points"][i][j], found["latency_excess"][i][j]
+                lines.writerow(
+                    [found["budget_percentile"], mine, there, winners[mine]["accuracy"], winners[there]["accuracy"],
+                     found["latency_ms"][i][j], winners[there]["latency_ms"], winners[there]["budget_ms"],
+                     "" if np.isnan(lost) else lost, excess, lost > POINTS or excess > SLOWER]
+                )  # fmt: skip
+    return text.getvalue()
+
+
+def cell(lost: float, excess: float) -> str:
+    """A pair as a person reads it: points lost within the budget (-), or latency above it (+)."""
+    if excess > 0:
+        return f"+{excess:.0%}" if excess >= 0.01 else f"+{excess:.1%}"
+    return f"-{lost:.2f}" if lost > 0 else "0"
+
+
+def _markdown(document: dict[str, Any]) -> str:
+    devices, limits = document["devices"], document["limits"]
+    parts = [
+        f"# {document['table']}: what another device's winner loses",
+        f"{len(devices)} devices, {document['networks']:,} networks measured on all of them, {document['pairs']} pairs. "
+        "A device's budget is a percentile of its own latencies; its winner is the most accurate network within it. On another "
+        "device a winner either keeps that budget, and then it may lack accuracy, or breaks it. It hurts where it lacks more "
+        f"than {limits['points']:g} points or takes more than {limits['latency']:.0%} above the budget. Every pair with its "
+        "accuracies and latencies is in specialise.csv.",
+        markdown.table(
+            ["budget at percentile", "pairs that hurt %", f"lack over {limits['points']:g} points %",
+             f"over {limits['latency']:.0%} too slow %", "break the budget %", "different winners", "most points lost",
+             "most above the budget %"],
+            [
+                [f"{found['budget_percentile']:g}", *(f"{100 * found[name]:.1f}" for name in
+                 ("hurt", "lose_points", "lose_latency", "broken")), str(found["different_winners"]),
+                 f"{found['worst_points']:.2f}", f"{100 * found['worst_latency']:.0f}"]
+                for found in document["budgets"]
+            ],
+        ),
+    ]  # fmt: skip
+    for found in document["budgets"]:
+        winners = found["winners"]
+        parts += [
+            f"## Budget at percentile {found['budget_percentile']:g}",
+            f"![winners across devices]({picture_name(found)})",
+            "Winners, and the share of the other devices' winners that hurt there.",
+            markdown.table(
+                ["device", "budget ms", "winner's ms", "its accuracy", "its genes", "others hurt here %"],
+                [
+                    [name, f"{w['budget_ms']:.4g}", f"{w['latency_ms']:.4g}", f"{w['accuracy']:.2f}",
+                     " ".join(map(str, w["genes"])), f"{100 * found['hurt_on'][name]:.0f}"]
+                    for name, w in winners.items()
+                ],
+            ),
+            "Rows: whose winner. Columns: where it is used. Points lost within the budget (-), or latency above it (+).",
+            markdown.table(
+                ["winner of", *devices],
+                [
+                    [name, *(cell(p, e) for p, e in zip(lost, excess, strict=True))]
+                    for name, lost, excess in zip(devices, found["lost_points"], found["latency_excess"], strict=True)
+                ],
+            ),
+        ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _everywhere(rows: Rows, devices: Sequence[str], table: str) -> np.ndarray:
+    """Networks measured on all of these devices."""
+    found = np.arange(len(rows))
+    for name in devices:
+        before, found = found, np.intersect1d(found, rows.usable(name))
+        if len(found) < LEAST_NETWORKS:
+            raise UsageError(
+                f"{table}: {name} shares {len(found)} of {len(before)} networks with the devices before it; "
+                f"at least {LEAST_NETWORKS} must be measured everywhere. Leave it out: choose devices by --device."
+            )
+    return found
+
+
+def _winner(accuracy: np.ndarray, latency: np.ndarray, budget: float) -> int:
+    """The most accurate network within a budget; of equals, the fastest."""
+    within = np.flatnonzero(latency <= budget)
+    return int(within[np.lexsort((latency[within], -accuracy[within]))[0]])
+
+
+def heat_map(devices: Sequence[str], lost: np.ndarray, excess: np.ndarray, title: str = "") -> bytes:
+    """PNG: blue cells lose accuracy (points), orange ones break the budget (percent)."""
+    import matplotlib as mpl
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    n = len(devices)
+    parts = (
+        (lost, figures.BLUE, "accuracy points lost"),
+        (np.where(excess > 0, 100 * excess, np.nan), figures.ORANGE, "latency above the budget [%]"),
+    )
+    side = 2.2 + 0.42 * n
+    with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": 9}):
+        figure = Figure(figsize=(side + 1.6, side), layout="constrained")
+        axes = figure.subplots()
+        for values, colour, label in parts:
+            if np.isnan(values).all():
+                continue
+            colours = LinearSegmentedColormap.from_list(label, ["#f7f7f7", colour])
+            drawn = axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=0, edgecolors="white", linewidth=1)
+            figure.colorbar(drawn, ax=axes, label=label, shrink=0.6)
+            for i, j in zip(*np.nonzero(~np.isnan(values)), strict=True):
+                text = f"{values[i, j]:.2f}" if values is lost else f"{values[i, j]:.0f}"
+                axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=figures.INK, fontsize=9 if n <= MANY else 6)
+        axes.set_xticks(np.arange(n) + 0.5, devices, rotation=90)
+        axes.set_yticks(np.arange(n) + 0.5, devices)
+        axes.set(xlabel="used on", ylabel="winner of", title=title)
+        axes.invert_yaxis()
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,1 +1,0 @@
-"""Benchmark tables where the true answer is known, one file each; base.py is the contract."""

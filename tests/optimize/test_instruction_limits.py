@@ -1,0 +1,42 @@
+"""Counted instructions beyond their table: a limit sums them, and a latency is never made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hwbench
+from hwbench.core.errors import MeasurementError, MissingOps, UsageError
+from hwbench.device import emulator
+from hwbench.lut.table import Lut
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.optimize import limit
+from hwbench.profiler.profile import ProfileResult, profile_specs
+
+DEVICE = "emulated-x86-64"
+SPECS = [OpSpec.of("linear", tokens=9, **{"in": 24}, out=48), OpSpec.of("relu", tokens=9, dim=48)]
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory) -> ProfileResult:
+    """Two ops, counted."""
+    emulator.set_up("x86-64")
+    return profile_specs(SPECS, DEVICE, workspace=tmp_path_factory.mktemp("counted"))
+
+
+def test_no_predictor_is_fitted_on_counts(counted):
+    with pytest.raises(MeasurementError, match=f"instructions_m@{DEVICE}=MILLIONS"):
+        hwbench.fit("autoformer-tiny", DEVICE, workspace=counted.path.parents[2])
+
+
+def test_a_limit_sums_the_rows_and_names_what_is_missing(counted):
+    place = counted.path.parents[2]
+    found = limit.instructions_m(f"instructions_m@{DEVICE}", SPECS, "onnxruntime", Setting(), place)
+    np.testing.assert_allclose(found, Lut.read(counted.path).instructions(SPECS, Setting()) / 1e6)
+    other = OpSpec.of("gelu", tokens=3, dim=4)
+    with pytest.raises(
+        MissingOps, match=f"1 ops have no instructions at .* Run: hwbench profile --device {DEVICE} --space SPACE"
+    ):
+        limit.instructions_m(f"instructions_m@{DEVICE}", [other], "onnxruntime", Setting(), place)
+    with pytest.raises(UsageError, match="There is no table of openvino on emulated-x86-64"):
+        limit.instructions_m(f"instructions_m@{DEVICE}/openvino", SPECS, "onnxruntime", Setting(), place)

@@ -1,0 +1,140 @@
+"""Cards: what is stored is read back, and what was edited, is newer or is no card is refused in one line."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+from hwbench import __version__
+from hwbench.core.errors import DataError, UsageError
+from hwbench.predictor import card
+
+CARD = {
+    "kind": "trees", "device": "synthetic", "data": [{"file": "rows.parquet", "rows": 3}], "features": ["a", "b"],
+    "errors": {"mape": 0.03, "worst": float("nan")}, "coverage": None, "noise_ceiling": 0.01, "rebuild": "hwbench fit x",
+}  # fmt: skip
+ARRAYS = {"thresholds": np.linspace(0, 1, 7), "left": np.array([[1, -1], [2, -1]], np.int32), "names": np.array(["a", "bb"])}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    card.write(tmp_path / "device" / "trees", CARD, ARRAYS)
+    return tmp_path / "device" / "trees"
+
+
+def test_what_is_written_is_read(folder):
+    read = card.read(folder)
+    assert card.read(folder / "card.json") == card.read(str(folder)) == read
+    assert {name: read[name] for name in CARD} == {**CARD, "errors": {"mape": 0.03, "worst": None}}  # missing is null
+    assert (read["schema"], read["hwbench_version"]) == (card.VERSION, __version__)
+    arrays = card.read_arrays(folder, read)
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
+    assert sorted(path.name for path in folder.iterdir()) == ["arrays.npz", "card.json"]
+
+
+def test_the_card_returned_is_the_card_stored(tmp_path):
+    plain = {**CARD, "errors": {"mape": 0.03}}
+    assert card.write(tmp_path, plain, ARRAYS) == card.read(tmp_path)
+
+
+def test_an_older_card_is_still_read(folder):
+    (folder / "card.json").write_text(json.dumps({"schema": 1, "kind": "lut-sum"}))
+    assert card.read(folder) == {"schema": 1, "kind": "lut-sum"}
+
+
+@pytest.mark.parametrize("name", card.REQUIRED)
+def test_a_card_that_does_not_state_something_is_not_written(tmp_path, name):
+    lacking = {key: value for key, value in CARD.items() if key != name}
+    with pytest.raises(UsageError, match=rf"must state {name}\.$"):
+        card.write(tmp_path / "new", lacking, ARRAYS)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_newer_card_is_refused(folder):
+    document = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**document, "schema": card.VERSION + 1}))
+    with pytest.raises(DataError, match=f"has schema {card.VERSION + 1}, this hwbench knows {card.VERSION}: update hwbench"):
+        card.read(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "{}", '{"schema": null}', '{"schema": "2"}'])
+def test_json_that_is_no_card_is_refused(folder, content):
+    (folder / "card.json").write_text(content)
+    with pytest.raises(DataError, match="is not a predictor card: it states no schema"):
+        card.read(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema": 2', b"\xff\xfe\x00", b"kind = 'trees'"])
+def test_what_is_not_json_is_refused(folder, content):
+    (folder / "card.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"predictor card .* is not readable JSON"):
+        card.read(folder)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"There is no predictor card at .*nowhere"):
+        card.read(tmp_path / "nowhere")
+
+
+def edited(raw: bytes) -> bytes:
+    middle = len(raw) // 2
+    return raw[:middle] + bytes([raw[middle] ^ 1]) + raw[middle + 1 :]
+
+
+@pytest.mark.parametrize("change", [edited, lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: b""])
+def test_arrays_that_are_not_the_cards_are_refused(folder, change):
+    stored = folder / "arrays.npz"
+    stored.write_bytes(change(stored.read_bytes()))
+    with pytest.raises(DataError, match=r"does not belong to its card \(missing or edited\)\. Run: hwbench fit x"):
+        card.read_arrays(folder, card.read(folder))
+
+
+def test_missing_arrays_are_refused_and_so_is_a_card_without_their_hash(folder):
+    read = card.read(folder)
+    with pytest.raises(DataError, match="does not belong to its card"):
+        card.read_arrays(folder, {"schema": 1})
+    (folder / "arrays.npz").unlink()
+    with pytest.raises(DataError, match="does not belong to its card"):
+        card.read_arrays(folder, read)
+
+
+class Planted:
+    """Runs code when it is unpickled."""
+
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Planted, "ran", True)
+
+
+def test_objects_are_neither_written_nor_unpickled(folder):
+    with pytest.raises(UsageError, match="'bad' holds Python objects"):
+        card.write(folder.parent / "other", CARD, {"good": np.ones(2), "bad": np.array([Planted()], dtype=object)})
+    assert not (folder.parent / "other").exists()
+    buffer = io.BytesIO()
+    np.savez(buffer, planted=np.array([Planted()], dtype=object))
+    (folder / "arrays.npz").write_bytes(buffer.getvalue())
+    forged = {**card.read(folder), "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
+    with pytest.raises(DataError, match="does not hold plain arrays"):
+        card.read_arrays(folder, forged)
+    assert not Planted.ran
+
+
+def test_bytes_that_are_no_archive_are_refused_though_the_hash_is_right(folder):
+    for raw in (b"", b"PK\x03\x04 nonsense", b"\x80\x04nonsense"):
+        (folder / "arrays.npz").write_bytes(raw)
+        with pytest.raises(DataError, match="does not hold plain arrays"):
+            card.read_arrays(folder, {**card.read(folder), "arrays_sha256": hashlib.sha256(raw).hexdigest()})
+
+
+def test_what_is_said_of_data_has_no_machine_path(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"a,b\n1,2\n")
+    assert card.data_of(path, 1) == {"file": "rows.csv", "sha256": hashlib.sha256(b"a,b\n1,2\n").hexdigest(), "rows": 1}

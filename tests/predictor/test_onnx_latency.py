@@ -1,0 +1,228 @@
+"""Any ONNX model priced: sums, calibration, intervals, what is refused, and the command line end to end.
+
+Latencies here are synthetic (a roofline of each kernel), so that prices are known exactly; nothing is timed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import hwbench
+from hwbench.core import conformal
+from hwbench.core.errors import MissingOps, UsageError
+from hwbench.device import files as devices
+from hwbench.network import work
+from hwbench.network.op import base as ops
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.predictor import card as cards
+from hwbench.predictor import onnx_latency
+from hwbench.predictor.onnx_latency import TERMS, Appraiser, Prices, Terms
+from hwbench.predictor.op_latency import OpModel
+from hwbench.profiler import kernel_detection
+from hwbench.profiler.kernel_grid import LEAST, catalogue
+from hwbench.profiler.target import current_environment
+
+WEIGHTS = (1.1, 0.02, 1e-4)
+
+
+def synthetic_ms(spec: OpSpec) -> float:
+    """1 us, 20 GFLOP/s, 10 GB/s."""
+    return 1e-3 + ops.op_of(spec).work(spec).flops / 20e6 + work.bytes_moved(spec, Setting()) / 10e6
+
+
+@pytest.fixture(scope="module")
+def model() -> OpModel:
+    specs = catalogue(LEAST)
+    found = OpModel(reach=onnx_latency.REACH, trees=False)
+    found.fit(specs, np.array([synthetic_ms(s) for s in specs]), Setting())
+    return found
+
+
+def card_of(model: OpModel) -> dict:
+    band = conformal.Band(-1.0, 1.0, 0.9, 100)
+    part = {
+        "weights": dict(zip(TERMS, WEIGHTS, strict=True)),
+        "family_doubt": 0.05,
+        "band": {**band.state(), "how": "synthetic"},
+    }
+    return {
+        "kind": onnx_latency.KIND,
+        "device": devices.local_name(),
+        "runtime": "onnxruntime",
+        "setting": asdict(Setting()),
+        "data": {"file": "synthetic", "sha256": "", "rows": 0},
+        "features": list(TERMS),
+        "errors": {},
+        "coverage": None,
+        "noise_ceiling": None,
+        "rebuild": "hwbench fit --kernels",
+        "statistics": {"min": part, "p50": part},
+        "kernels": {
+            "rows": 0,
+            "error_by_group": {},
+            "stream_ms_per_mb": 0.0,
+            "cache_bytes": 0,
+            "state": model.state()[0],
+        },
+        "environment": dict(current_environment("onnxruntime").values),
+    }
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, model: OpModel, nothing_packaged) -> Path:
+    folder = tmp_path / "predictors" / devices.local_name() / f"onnx-onnxruntime-{Setting().key}"
+    cards.write(folder, card_of(model), model.state()[1])
+    devices.detect(tmp_path)
+    return tmp_path
+
+
+def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Path:
+    weights = [
+        helper.make_tensor(name, TensorProto.FLOAT, shape, np.ones(np.prod(shape), np.float32))
+        for name, shape in (("w0", (64, 128)), ("w1", (128, 64)))
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["a"], name="first"),
+        helper.make_node(activation, ["a"], ["b"], name="between"),
+        helper.make_node("MatMul", ["b", "w1"], ["y"], name="second"),
+    ]
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [side, 16, 64])]
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [side, 16, 64])]
+    graph = helper.make_graph(nodes, "g", values, out, weights)
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString())
+    return path
+
+
+def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
+    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
+    answer = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
+    specs = [spec for _, spec in found.layers]
+    ms, _ = model.predict(specs)
+    megabytes = 4 * 16 * ((64 + 128) + (128 + 128) + (128 + 64)) / 1e6
+    assert answer.latency_ms == pytest.approx(1.1 * ms.sum() + 0.02 * megabytes + 1e-4 * len(specs))
+    assert sum(layer.latency_ms for layer in answer.layers) == pytest.approx(answer.latency_ms)
+    assert answer.low_ms < answer.latency_ms < answer.high_ms
+    assert answer.coverage == 0
+    assert {layer.name for layer in answer.layers} >= {"first", "second"}
+
+
+def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
+    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
+    first = found.layers[0][1]
+    plain = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
+    known = Appraiser(tmp_path, card_of(model), Prices(model, {first.key: 5.0})).appraise(found)
+    assert known.layers[0].measured
+    assert not known.layers[-1].measured
+    assert known.layers[0].latency_ms == pytest.approx(5.0 * 1.1, rel=0.01)
+    assert 0.9 < known.coverage < 1
+    assert known.latency_ms > plain.latency_ms
+
+
+def test_a_kernel_nobody_covers_is_named_with_the_command(tmp_path, model):
+    path = two_layers(tmp_path / "m.onnx", "Selu")
+    with pytest.raises(MissingOps, match=r"Selu.*Run: hwbench profile --model") as caught:
+        Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(kernel_detection.dissect(path))
+    assert all(key.startswith("kernel(") for key in caught.value.keys)
+
+
+def test_prices_follow_the_kernels_between_sizes(model):
+    """Sizes nobody drew, between those that were: the roofline is found again."""
+    specs = [
+        OpSpec.of(
+            "kernel",
+            type="MatMul",
+            version=13,
+            inputs=f"f1x{m}x{k}_w{k}x{n}",
+            outputs=f"f1x{m}x{n}",
+            attributes="none",
+        )
+        for m, k, n in ((100, 200, 300), (333, 96, 1111), (60, 1000, 500))
+    ]
+    ms, doubt = model.predict(specs)
+    assert np.abs(ms / [synthetic_ms(s) for s in specs] - 1).max() < 0.1
+    assert (doubt > 0).all()
+
+
+def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
+    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
+    slow = Appraiser(tmp_path, card_of(model), Prices(model, {}, stream_ms_per_mb=100.0)).appraise(found)
+    megabytes = 64 * 128 * 4 / 1e6
+    assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled
+    cached = Appraiser(tmp_path, card_of(model), Prices(model, {}, 100.0, cache_bytes=1 << 20)).appraise(found)
+    plain = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
+    assert cached.latency_ms == pytest.approx(plain.latency_ms)
+
+
+def test_the_speed_of_memory_comes_from_products_no_cache_holds():
+    huge = [s for s in catalogue(LEAST) if ops.op_of(s).work(s).parameters_read > 15e6]
+    assert len(huge) >= 3
+    rows = {s.key: ops.op_of(s).work(s).parameters_read * 4 / 1e6 * 0.05 for s in huge}
+    assert onnx_latency.stream_ms_per_mb(rows) == pytest.approx(0.05)
+    assert onnx_latency.stream_ms_per_mb({}) == 0
+
+
+def test_calibration_finds_the_weights_and_falls_back_to_plain_sums():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(1, 10, (40, 3)) * [10, 100, 100]
+    reading = rng.uniform(0, 5, 40)
+    truth = values @ [1.2, 0.04, 1e-3] + reading
+    terms = [Terms(v, r, 0.0) for v, r in zip(values, reading, strict=True)]
+    assert onnx_latency.calibrate(terms, truth) == pytest.approx([1.2, 0.04, 1e-3], rel=0.1, abs=5e-3)
+    alike = [Terms(np.array([10.0, 0, 0]), 0.0, 0.0)] * 4
+    assert onnx_latency.calibrate(alike, np.full(4, 10.0)) == pytest.approx([1, 0, 0], abs=1e-6)
+
+
+def test_the_library_and_the_command_line_agree(tmp_path, workspace, capsys, monkeypatch):
+    path = two_layers(tmp_path / "model.onnx")
+    answer = hwbench.predict(path, workspace=workspace)
+    monkeypatch.setattr("sys.argv", ["hwbench", "predict", str(path), "--workspace", str(workspace), "--json"])
+    from hwbench.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 0
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert document["latency_ms"] == pytest.approx(answer.latency_ms)
+    assert len(document["layers"]) == len(answer.layers)
+    monkeypatch.setattr("sys.argv", ["hwbench", "predict", str(path), "--workspace", str(workspace)])
+    with pytest.raises(SystemExit):
+        main.main()
+    printed = capsys.readouterr().out
+    assert f"{answer.latency_ms:.4g} ms" in printed
+    assert "90 % interval" in printed
+    assert "MatMul" in printed
+
+
+def test_an_open_side_must_be_given(tmp_path, workspace):
+    path = two_layers(tmp_path / "open.onnx", side="batch")
+    with pytest.raises(hwbench.core.errors.HwbenchError, match="--shape"):
+        hwbench.predict(path, workspace=workspace)
+    one = hwbench.predict(path, workspace=workspace, shapes={"x": [1, 16, 64]})
+    eight = hwbench.predict(path, workspace=workspace, shapes={"x": [8, 16, 64]})
+    assert eight.latency_ms > 4 * one.latency_ms
+
+
+def test_a_torch_module_is_exported_on_the_way(workspace):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)).train()
+    answer = hwbench.predict(module, workspace=workspace, example=torch.randn(16, 64))
+    assert answer.latency_ms > 0
+    assert answer.model == "Sequential"
+    assert module.training
+    with pytest.raises(UsageError, match="needs `example`"):
+        hwbench.predict(module, workspace=workspace)
+
+
+def test_what_is_no_model_is_said(workspace, tmp_path):
+    with pytest.raises(UsageError, match="no ONNX file"):
+        hwbench.predict("autoformer-tiny", workspace=workspace)
+    with pytest.raises(UsageError, match="Cannot predict a dict"):
+        hwbench.predict({}, workspace=workspace)
+    with pytest.raises(UsageError, match="No predictor of ONNX models"):
+        hwbench.predict(two_layers(tmp_path / "m.onnx"), workspace=tmp_path / "empty")
