@@ -46,7 +46,7 @@ def judge_of(training: Sequence[tuple[Workload, float]], unseen: Sequence[tuple[
     """Errors of the calibrated sum on networks it was not fitted on, given rows."""
 
     def judge(rows_ms: Mapping[str, float]) -> dict[str, float]:
-        predictor = registry.make("aggregator", "lut_sum")
+        predictor = registry.make("aggregator", "calibrated_sum")
         predictor.fit(rows_ms, [w for w, _ in training], np.array([ms for _, ms in training]))
         found = stats.accuracy(np.array([sum_ops(predictor, w) for w, _ in unseen]), np.array([ms for _, ms in unseen]))
         return {"mean": found.mean_abs_error, "p95": found.p95_abs_error}

@@ -120,7 +120,7 @@ def _fitted(runtime: str, workspace: Path) -> dict[str, Any]:
     asked: dict[str, Any] = {"runtime": runtime, "workspace": workspace, "networks": FIT_NETWORKS, "holdout": FIT_NETWORKS}
     try:
         with progress(f"{runtime}: networks") as tick:
-            summed = hwbench.fit(FIT_SPACES, predictor="lut_sum", tick=tick, **asked).card["statistics"]["min"]
+            summed = hwbench.fit(FIT_SPACES, predictor="calibrated_sum", tick=tick, **asked).card["statistics"]["min"]
         chosen = hwbench.fit(FIT_SPACES, stored=True, **asked).card
     except HwbenchError as error:
         return {"refused": str(error)}

@@ -19,11 +19,11 @@ from hwbench.core import registry
 from hwbench.network.graph import Workload
 from hwbench.predictor.aggregator.base import Aggregator, sum_ops
 
-CANDIDATES = {"plain_sum": "plain sum", "lut_sum": "calibrated sum", "regression": "end-to-end regression"}
+CANDIDATES = {"plain_sum": "plain sum", "calibrated_sum": "calibrated sum", "regression": "end-to-end regression"}
 """Predictor -> what it is, simplest first."""
-LEAST = {"plain_sum": 0, "lut_sum": 5, "regression": 16}
+LEAST = {"plain_sum": 0, "calibrated_sum": 5, "regression": 16}
 """Networks below which one is not tried: a regression has several weights per kind of op."""
-UNTESTED = "lut_sum"
+UNTESTED = "calibrated_sum"
 """Taken where there are too few networks to test anything fitted."""
 MOST_FOLDS = 20
 

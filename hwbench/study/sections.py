@@ -242,7 +242,11 @@ def _front(e: Evidence) -> Section:
 
 def _agreement(e: Evidence) -> Section:
     s, accuracy = e.statistic, e.verification["accuracy"]
-    first = "calibrated block sum" if e.card["predictor"] == "lut_sum" else f"predictor {e.card['predictor']}"
+    first = (
+        "calibrated block sum"
+        if registry.current("aggregator", e.card["predictor"]) == "calibrated_sum"
+        else f"predictor {e.card['predictor']}"
+    )
     names = {name: label for name, label in {"predicted_ms": first, **ESTIMATES}.items() if name in accuracy}
     errors = {label: [(r["role"], _error(r, name)) for r in e.rows if r[name] is not None] for name, label in names.items()}
     svg = figures.agreement(_points(e, e.rows), errors, s)

@@ -51,7 +51,7 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
         (root / "predictors" / name / "card.json").write_text(json.dumps(card))
     done = run("list", "predictors", "--workspace", root, "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout.splitlines()[-1])}
-    assert {"lut_sum", "plain_sum", "regression"} <= set(rows)
+    assert {"calibrated_sum", "plain_sum", "regression"} <= set(rows)
     shown = {name: [rows[name].get(k) for k in ("kind", "error", "coverage", "ceiling", "data")] for name in list(cards)[:4]}
     assert shown == {
         "gpu/ops": ["gpu-ops", "3.10%", "91.00%", "-", "a.csv, 7 rows"],
@@ -61,7 +61,7 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
     }
     assert "has schema 99" in rows["new/one"]["about"]
     mine = rows[f"{files.local_name()}/onnxruntime-fp32-b1-t1-back-to-back--autoformer-tiny"]
-    assert (mine["kind"], mine["about"]) == ("op-sum", "fitted lut_sum for autoformer-tiny")
+    assert (mine["kind"], mine["about"]) == ("op-sum", "fitted calibrated_sum for autoformer-tiny")
     assert mine["data"] == "onnxruntime.parquet, 18 rows"
     assert mine["error"].endswith("%")
     assert run("list", "predictors", "--workspace", root).returncode == 0
@@ -110,6 +110,6 @@ def test_fit_from_stored_measurements(fitted_workspace, tmp_path):
     asked = ("fit", "--space", "autoformer-tiny", "--workspace", root, "--stored", "--networks", 4)
     done = run(*asked, "--holdout", 4)
     assert done.returncode == 0, done.stderr
-    assert "predictor lut_sum: calibrated sum: untested" in done.stdout
+    assert "predictor calibrated_sum: calibrated sum: untested" in done.stdout
     assert re.search(r"interval \(min\): [-+].*widest residual of 4 networks not fitted on: covers 60%", done.stdout)
     assert "Leave out --stored to measure them." in refusal(*asked, "--holdout", 5)

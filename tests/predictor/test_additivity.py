@@ -37,14 +37,14 @@ def test_where_rows_add_up_nothing_is_fitted(networks):
     found = additivity.choose(rows_ms, loads, sums * noise)
     assert found["choice"] == "plain_sum"
     assert found["why"].startswith("plain sum: 0.")
-    assert set(found["errors"]) == {"plain_sum", "lut_sum", "regression"}
+    assert set(found["errors"]) == {"plain_sum", "calibrated_sum", "regression"}
 
 
 def test_where_they_add_up_to_a_multiple_they_are_calibrated(networks):
     rows_ms, loads, sums, _, noise = networks
     found = additivity.choose(rows_ms, loads, (0.5 + 1.2 * sums) * noise)
-    assert found["choice"] == "lut_sum"
-    assert found["errors"]["plain_sum"] > 0.1 > 0.02 > found["errors"]["lut_sum"]
+    assert found["choice"] == "calibrated_sum"
+    assert found["errors"]["plain_sum"] > 0.1 > 0.02 > found["errors"]["calibrated_sum"]
 
 
 def test_where_rows_say_nothing_networks_are_regressed(networks):
@@ -61,7 +61,7 @@ def test_where_rows_say_nothing_networks_are_regressed(networks):
 def test_noise_that_would_foretell_negative_latencies_leaves_the_scale_alone(networks, shape):
     """Larger networks measured as faster, or as faster than they shrink: no few measurements mean that."""
     rows_ms, loads, sums, _, _ = networks
-    predictor = registry.make("aggregator", "lut_sum")
+    predictor = registry.make("aggregator", "calibrated_sum")
     predictor.fit(rows_ms, loads[:4], shape(sums[:4]))
     assert predictor.constant_ms == 0
     assert predictor.state()[0]["coefficients"].keys() == {"rows_ms"}
@@ -77,8 +77,8 @@ def test_too_few_networks_are_said(networks):
 
 def test_a_network_left_out_is_predicted_by_the_others(networks):
     rows_ms, loads, sums, _, noise = networks
-    guess = additivity.left_out("lut_sum", rows_ms, loads[:8], sums[:8] * noise[:8])
-    alone = registry.make("aggregator", "lut_sum")
+    guess = additivity.left_out("calibrated_sum", rows_ms, loads[:8], sums[:8] * noise[:8])
+    alone = registry.make("aggregator", "calibrated_sum")
     alone.fit(rows_ms, loads[1:8], sums[1:8] * noise[1:8])
     assert guess[0] == pytest.approx(sum_ops(alone, loads[0]), rel=1e-12)
 

@@ -165,7 +165,7 @@ def test_the_card_says_what_the_predictor_rests_on(fitted_workspace):
         assert part["margin"] == pytest.approx(np.expm1(part["band"]["above"]))
     assert card["errors"]["test"] == card["statistics"]["min"]["holdout"]
     assert (card["noise_ceiling"], card["coverage"]) == (card["statistics"]["min"]["noise_ceiling"], None)
-    assert card["additivity"]["choice"] == card["predictor"] == "lut_sum"
+    assert card["additivity"]["choice"] == card["predictor"] == "calibrated_sum"
     assert card["additivity"]["why"] == "calibrated sum: untested, 4 networks are too few (5 needed)."
     assert card["rebuild"].endswith("--predictor auto --networks 4 --holdout 4 --seed 0 --stored")
     assert sorted(path.name for path in folder_of(fitted_workspace).iterdir()) == ["arrays.npz", "card.json"]
@@ -200,7 +200,7 @@ def test_networks_left_out_of_the_fit_stand_in_for_held_out_ones(copy):
         for key, column in zip(a.keys, a.population.T, strict=True):
             ms = sum(n * rows_ms[s.key] for s, n in lower(a.space, column).counts().items()) * np.exp(rng.normal(0, 0.02))
             rows[key] = {"latency_min_ms": ms, "latency_median_ms": 1.2 * ms, "min_spread": 0.01, "median_spread": None}
-    document, _, _ = fit._fit_all("lut_sum", rows_ms, training, heldout, rows)
+    document, _, _ = fit._fit_all("calibrated_sum", rows_ms, training, heldout, rows)
     part = document["statistics"]["min"]
     assert part["band"]["n"] == 20
     assert part["band"]["how"] == "split-conformal, 20 networks not fitted on"
@@ -305,7 +305,7 @@ def test_groups_that_were_never_measured_stay_errors(copy):
 
 def test_a_predictor_restored_is_the_one_fitted(fitted_workspace):
     fitted = space_latency.load(workspace=fitted_workspace)
-    again = registry.make("aggregator", "lut_sum")
+    again = registry.make("aggregator", "calibrated_sum")
     values, arrays = fitted.predictors["min"].state()
     again.restore(json.loads(json.dumps(values)), arrays)
     specs = distinct_specs(registry.get("space", SPACE))
@@ -361,14 +361,14 @@ def test_too_few_networks_are_refused(tiny_workspace):
     for few in ({"networks": 3}, {"holdout": 3}):
         with pytest.raises(UsageError, match="At least 4 networks to fit and 4 held out per space"):
             hwbench.fit(SPACE, workspace=tiny_workspace, **few)
-    for name in ("lut_sum", "regression"):
+    for name in ("calibrated_sum", "regression"):
         with pytest.raises(UsageError, match="Calibration needs at least 4 measured networks, got 3"):
             registry.make("aggregator", name).fit({}, [None] * 3, np.ones(3))
     for name in registry.names("aggregator"):
         with pytest.raises(UsageError, match="was not fitted yet"):
             registry.make("aggregator", name).op_ms([])
-    with pytest.raises(UnknownName, match=r"Unknown aggregator 'lut_sun'\. Did you mean lut_sum"):
-        hwbench.fit(SPACE, workspace=tiny_workspace, predictor="lut_sun")
+    with pytest.raises(UnknownName, match=r"Unknown aggregator 'calibrated_sun'\. Did you mean calibrated_sum"):
+        hwbench.fit(SPACE, workspace=tiny_workspace, predictor="calibrated_sun")
 
 
 def test_a_space_without_rows_is_not_measured_in_vain(tiny_workspace):
@@ -392,7 +392,7 @@ def made_up():
 
 
 def fitted_on(made_up, measured: np.ndarray):
-    predictor = registry.make("aggregator", "lut_sum")
+    predictor = registry.make("aggregator", "calibrated_sum")
     predictor.fit(made_up.rows, made_up.workloads, measured)
     return predictor, predictor.state()[0]["coefficients"]
 
@@ -420,7 +420,7 @@ def test_a_further_term_is_taken_when_it_earns_its_place(made_up):
 
 def test_few_networks_allow_no_further_term(made_up):
     measured = 0.7 + 1.1 * made_up.total("rows_ms") + 0.05 * made_up.total("weights_mb")
-    predictor = registry.make("aggregator", "lut_sum")
+    predictor = registry.make("aggregator", "calibrated_sum")
     predictor.fit(made_up.rows, made_up.workloads[:6], measured[:6])
     assert list(predictor.state()[0]["coefficients"]) == ["rows_ms"]
 

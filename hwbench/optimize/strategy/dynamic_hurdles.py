@@ -34,7 +34,7 @@ class DynamicHurdles:
         self, problem: Problem, rng: np.random.Generator, population: int = 30, tournament: int = 5, least: float = 12 / 200
     ) -> None:
         if population < 2 or tournament < 1 or not 0 < least <= 1:
-            raise UsageError("hurdles: population must be at least 2, tournament at least 1 and least within 0 .. 1.")
+            raise UsageError("dynamic_hurdles: population must be at least 2, tournament at least 1 and least within 0 .. 1.")
         self._problem, self._rng, self._seen = problem, rng, Seen()
         self._size, self._few = population, tournament
         self._rungs = np.unique([least, 1.0])
@@ -62,7 +62,7 @@ class DynamicHurdles:
         rungs = np.searchsorted(self._rungs, trained, side="right") - 1
         if trained.shape != (len(genes),) or (rungs < 0).any():
             raise UsageError(
-                f"hurdles: {FIDELITY} must be one share of a training per architecture, {self._rungs[0]:g} or more."
+                f"dynamic_hurdles: {FIDELITY} must be one share of a training per architecture, {self._rungs[0]:g} or more."
             )
         genes = self._problem.canonical(genes)
         self._seen.new(genes)

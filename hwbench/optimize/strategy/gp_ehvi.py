@@ -51,7 +51,7 @@ class GpEhvi:
 
     def __init__(self, problem: Problem, rng: np.random.Generator, start: int = 10) -> None:
         if start < LEAST:
-            raise UsageError(f"default: start must be at least {LEAST}, got {start}.")
+            raise UsageError(f"gp_ehvi: start must be at least {LEAST}, got {start}.")
         self._problem, self._rng, self._seen = problem, rng, Seen()
         self._archive, self._start = Archive(problem), start
         self._processes = {name: Process(problem) for name in problem.names if name not in problem.known}

@@ -22,7 +22,7 @@ class LocalSearch:
 
     def __init__(self, problem: Problem, rng: np.random.Generator, start: int = 10) -> None:
         if start < 1:
-            raise UsageError(f"local: start must be at least 1, got {start}.")
+            raise UsageError(f"local_search: start must be at least 1, got {start}.")
         self._problem, self._rng, self._seen = problem, rng, Seen()
         self._archive, self._start, self._asked = Archive(problem), start, 0
         self._explored: set[bytes] = set()

@@ -27,7 +27,7 @@ class ParetoEvolution:
 
     def __init__(self, problem: Problem, rng: np.random.Generator, start: int = 30, fresh: float = 0.1) -> None:
         if start < 1 or not 0 <= fresh <= 1:
-            raise UsageError(f"lite: start must be at least 1 and fresh within 0 .. 1, got {start} and {fresh:g}.")
+            raise UsageError(f"pareto_evolution: start must be at least 1 and fresh within 0 .. 1, got {start} and {fresh:g}.")
         self._problem, self._rng, self._seen = problem, rng, Seen()
         self._archive, self._start, self._fresh = Archive(problem), start, fresh
         self._free = [name for name in problem.objectives if name in problem.known]
