@@ -179,11 +179,10 @@ def test_calibration_finds_the_weights_and_falls_back_to_plain_sums():
 
 
 def test_the_library_and_the_command_line_agree(tmp_path, workspace, capsys, monkeypatch):
-    pytest.importorskip("hwbench.cli")
+    main = pytest.importorskip("hwbench.cli.main")
     path = two_layers(tmp_path / "model.onnx")
     answer = hwbench.predict(path, workspace=workspace)
     monkeypatch.setattr("sys.argv", ["hwbench", "predict", str(path), "--workspace", str(workspace), "--json"])
-    from hwbench.cli import main
 
     with pytest.raises(SystemExit) as ended:
         main.main()

@@ -143,7 +143,7 @@ def test_the_same_source_gives_the_same_bytes_in_any_process(dtype, tmp_path):
     code = (
         "import logging, sys; from pathlib import Path; from hwbench.runtime.convert import quantize; s, d, t = sys.argv[1:]; "
         "path, handlers = list(sys.path), list(logging.root.handlers); "
-        "precision.convert(Path(s), d, Path(t), precision.calibration_inputs(Path(s), {}, {})); "
+        "quantize.convert(Path(s), d, Path(t), quantize.calibration_inputs(Path(s), {}, {})); "
         "assert (sys.path, logging.root.handlers) == (path, handlers)"
     )
     digests = []
