@@ -4,7 +4,8 @@
     hwbench device add pi4 --like raspberry-pi-4 --ssh pi@192.0.2.7   a board on the desk, figures as the other file has them
     hwbench device list | show
 
-A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/predictor/gpu/fit.py reads it.
+A GPU's file (kind = "gpu", reach = "none") states its data sheet in a [gpu] section; hwbench/predictor/gpu reads it. A chip
+that is neither a CPU nor a GPU (kind = "accelerator", reach = "none") has a section [accelerator].
 
 Peaks are what hwbench/device/peaks.py measured; what a maker states of a CPU is kept apart, under names that begin with
 `stated_`.
@@ -30,7 +31,7 @@ from hwbench.device import peaks
 from hwbench.device.agent import environment
 
 VERSION = 1
-KINDS = ("x86", "arm", "gpu")
+KINDS = ("x86", "arm", "gpu", "accelerator")
 REACHES = ("local", "ssh", "emulated", "none")
 SSH_FIELDS = {"host": str, "python": str, "folder": str, "options": list}
 """What a section [ssh] may say; only the host must stand there, empty where nobody named one yet."""
@@ -46,11 +47,11 @@ class Device:
 
     name: str
     kind: str
-    """x86, arm or gpu."""
+    """x86, arm, gpu or accelerator."""
     reach: str
     """How to run on it: local, ssh or emulated; none where only its data sheet is known."""
     cpu_model: str
-    """A GPU's own model for a GPU, which has no signature, ISA, measured peaks or cores of its own."""
+    """Its own model for a GPU or an accelerator, which has no signature, ISA, measured peaks or cores of its own."""
     cpu_signature: str
     isa: tuple[str, ...]
     cores: int
@@ -222,22 +223,22 @@ def read(path: Path) -> Device:
     for section in ("ssh", "emulated"):
         if section in document and section != reach:
             raise DataError(f"Device file {path} has a section [{section}], but its reach is '{reach}'; make them agree.")
-    gpu, chip = kind == "gpu", "gpu" if kind == "gpu" else "cpu"
+    chip = "cpu" if kind in ("x86", "arm") else kind
     return Device(
         name=_field(document, path, "name", str),
         kind=kind,
         reach=reach,
         cpu_model=_field(document, path, f"{chip}.model", str),
-        cpu_signature="" if gpu else _field(document, path, "cpu.signature", str),
-        isa=() if gpu else tuple(_field(document, path, "cpu.isa", list)),
-        cores=0 if gpu else _field(document, path, "cpu.cores", int),
+        cpu_signature="" if chip != "cpu" else _field(document, path, "cpu.signature", str),
+        isa=() if chip != "cpu" else tuple(_field(document, path, "cpu.isa", list)),
+        cores=0 if chip != "cpu" else _field(document, path, "cpu.cores", int),
         clock_mhz=_field(document, path, f"{chip}.clock_mhz", int) if "clock_mhz" in document.get(chip, ()) else None,
         memory_bytes=_field(document, path, "memory.total_bytes", int),
         caches_bytes=_field(document, path, "memory.caches_bytes", dict),
         peaks=_peaks(document, path),
         detected_on=_field(document, path, "detected_on", str),
         path=path,
-        gpu=_field(document, path, "gpu", dict) if gpu or "gpu" in document else {},
+        gpu=_field(document, path, "gpu", dict) if kind == "gpu" or "gpu" in document else {},
         ssh=_ssh(document, path) if reach == "ssh" else {},
         emulator=_field(document, path, "emulated.emulator", str) if reach == "emulated" else "",
     )

@@ -193,6 +193,10 @@ def test_a_shipped_file_is_sound(path):
         assert (found.peaks, found.caches_bytes, found.memory_bytes, found.cores) == ({}, {}, 0, 1)
     elif found.kind == "gpu":
         assert found.gpu  # what a data sheet must say: tests of GPUs
+    elif found.kind == "accelerator":
+        assert (found.cpu_signature, found.isa, found.cores) == ("", (), 0)
+        assert all(name.startswith("stated_tops") for name in found.peaks)
+        assert found.peaks
     else:
         assert set(found.peaks) >= {"stated_gflops_fp32", "stated_bandwidth_gb_s"}
         assert found.clock_mhz
@@ -212,6 +216,12 @@ def test_an_emulated_device_is_what_its_guest_sees(tmp_path, name):
     assert (found.emulator, found.cpu_model, found.cpu_signature) == (name, seen["model"], seen["signature"])
     assert found.isa == tuple(seen["isa"])
     assert found.kind == {"x86_64": "x86", "aarch64": "arm"}[emulator.EMULATORS[name].machine]
+
+
+def test_every_device_with_a_predictor_has_a_file():
+    families = {"gpu"}  # one model for all GPUs
+    named = {path.name for path in (ROOT / "predictors").iterdir() if path.is_dir()}
+    assert named - families <= {path.stem for path in SHIPPED}
 
 
 def test_a_device_says_why_it_cannot_be_reached(tmp_path, monkeypatch):
@@ -257,7 +267,7 @@ def test_ssh_and_emulated_sections_read_back(tmp_path):
         (reached("emulated"), "'emulated.emulator' must be a str, found nothing"),
         ({**PI4, "ssh": {"host": "pi@desk"}}, "has a section [ssh], but its reach is 'local'; make them agree"),
         ({**reached("ssh", host=""), "emulated": {}}, "has a section [emulated], but its reach is 'ssh'"),
-        ({**PI4, "kind": "toaster"}, "kind 'toaster' is unknown; available: x86, arm, gpu"),
+        ({**PI4, "kind": "toaster"}, "kind 'toaster' is unknown; available: x86, arm, gpu, accelerator"),
         (
             {**PI4, "peaks": {"gflops_fp32_1_threads": "11"}},
             "'peaks.gflops_fp32_1_threads' must be a positive number, found '11'",
