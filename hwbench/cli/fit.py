@@ -13,7 +13,10 @@ from hwbench.cli import _options as options
 
 
 def run(
-    space: Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", help="Search space; repeat for several. With --from: whose sample (or all) the rows are."),
+    ] = None,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Fit the predictor of any ONNX model, calibrated on networks of the spaces.")
     ] = False,
@@ -58,8 +61,10 @@ def run(
     import hwbench
     from hwbench.core.errors import UsageError
 
-    if (source is None) == (not space):
-        raise UsageError("Give --space (networks are measured) or --from FILE.parquet (they were), one of them.")
+    if source is None and not space:
+        raise UsageError("Give --space (networks are measured) or --from FILE.parquet (they were).")
+    if source is not None and len(space or []) > 1:
+        raise UsageError(f"With --from, --space names the one space its rows are a sample of; {len(space or [])} were given.")
     if source is not None:
         from hwbench.predictor.tabular import fit
 
@@ -82,6 +87,7 @@ def run(
             None if Path(source).exists() else tables,
             beside or [],
             twins,
+            space[0] if space else None,
         )
         _say_table(card, out, json)
         return

@@ -19,6 +19,8 @@ def run(
     output: Annotated[Path | None, typer.Option("--output", help="Parquet to write.")] = None,
     choose: Annotated[int | None, typer.Option("--choose", help="Say which N architectures to measure instead.")] = None,
     coverage: Annotated[float, typer.Option("--coverage", help="Share of latencies to fall inside low .. high.")] = 0.9,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to store a predictor in; needs --device.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="Name of the new device, for the predictor.")] = None,
     json: options.Json = False,
 ) -> None:
     """Predict all architectures on a new device from about ten measurements of it."""
@@ -28,6 +30,8 @@ def run(
     if choose is not None:
         if measured is not None:
             raise UsageError("Give --choose N to learn what to measure, or --measured FILE to predict from it, not both.")
+        if out is not None or device is not None:
+            raise UsageError("--out and --device store what --measured FILE predicts; --choose N writes to --output FILE.")
         chosen = transfer.choose(known, columns, choose, output)
         if json:
             console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
@@ -35,14 +39,15 @@ def run(
         rows = [{"#": i, **{k: str(v) for k, v in each.items()}} for i, each in enumerate(chosen.architectures, start=1)]
         console.table(f"Measure these {len(rows)} on the new device", rows)
         return
-    if measured is None or output is None:
-        raise UsageError("Give --measured FILE and --output FILE, or --choose N.")
-    done = transfer.transfer(known, measured, columns, output, coverage)
+    if measured is None or (output is None and out is None):
+        raise UsageError("Give --measured FILE and --output FILE (or --device NAME --out DIR), or --choose N.")
+    done = transfer.transfer(known, measured, columns, output, coverage, out, device)
     if json:
         console.emit_json(done.document())
         return
+    written = [place for place in (done.output, done.predictor) if place is not None]
     near = ", ".join(f"{name} {share:.0%}" for name, share in done.nearest.items())
-    typer.echo(f"{done.architectures} architectures predicted from {done.measured} measurements -> {done.output}")
+    typer.echo(f"{done.architectures} architectures predicted from {done.measured} measurements -> {' and '.join(written)}")
     typer.echo(f"{done.known_devices} known devices; most like {near or 'none of them in particular'}")
     typer.echo(
         f"known devices treated as new: Spearman {done.rehearsed_spearman:.3f} (worst {done.rehearsed_spearman_worst:.3f}), "

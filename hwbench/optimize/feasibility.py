@@ -88,8 +88,12 @@ def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
     is exact; weights move towards the limits broken by the architecture that reaches it, until one breaks none.
     """
     weights, least, met = np.full(len(limits), 1 / len(limits)), 0.0, []
+    sums = [limit.held_sum for limit in limits]
+    known = [each for each in sums if each is not None]
+    if len(known) < len(sums):  # a cost that is no sum over ops can be looked at, not proven about
+        return least, np.stack([limit.least()[1] for limit in limits], axis=1)
     for _ in range(STEPS):
-        parts = [(w * limit.factor / limit.most, limit.cost.sum) for w, limit in zip(weights, limits, strict=True)]
+        parts = [(w * each[0] / limit.most, each[1]) for w, limit, each in zip(weights, limits, known, strict=True)]
         mean, column = least_together(space, parts)
         met.append(column)
         least = max(least, mean)

@@ -30,8 +30,10 @@ from hwbench.network.op.base import network_parameters, op_of
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import ITEM_BYTES, parameter_count, work_of
 from hwbench.optimize.cost import Cost, latency_cost, summed_cost
-from hwbench.predictor import space_latency as estimators
+from hwbench.predictor import models
+from hwbench.predictor.models import Chosen
 from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 
 LATENCY, UPPER = "latency_ms", "upper_ms"
 ELSEWHERE, INSTRUCTIONS = f"{LATENCY}@", "instructions_m@"
@@ -52,7 +54,7 @@ class Limit:
     cost: Cost
     certified: bool
     """Whether the upper bound is held against it."""
-    fitted: estimators.Fitted | None = None
+    chosen: Chosen | None = None
     """The predictor behind it; an exact cost has none."""
 
     @property
@@ -75,9 +77,10 @@ class Limit:
         return self.cost.upper(population) if self.held_name == self.upper_name else self.cost.value(population)
 
     @property
-    def factor(self) -> float:
-        """What is held against the limit, as a multiple of the value."""
-        return 1.0 + self.cost.margin if self.held_name == self.upper_name else 1.0
+    def held_sum(self) -> tuple[float, CompiledSum] | None:
+        """What is held against the limit as (weight, sum over ops); None where it is no such sum."""
+        factor = 1.0 if self.held_name != self.upper_name else None if self.cost.margin is None else 1.0 + self.cost.margin
+        return None if factor is None or self.cost.sum is None else (factor, self.cost.sum)
 
     def least(self) -> tuple[float, np.ndarray]:
         """(the smallest value held against it that a network of the space reaches, that architecture)."""
@@ -105,8 +108,8 @@ def compiled(
     found = []
     for name, most in limits.items():
         if name.startswith(ELSEWHERE):
-            fitted = elsewhere(name, space, runtime, setting, workspace, uncertified)
-            found.append(Limit(name, most, latency_cost(fitted, space, statistic), certified, fitted))
+            chosen = elsewhere(name, space, statistic, runtime, setting, workspace, uncertified)
+            found.append(Limit(name, most, latency_cost(chosen.latency, space, name), certified, chosen))
         elif name.startswith(INSTRUCTIONS):
             found.append(Limit(name, most, _counted(space, name, runtime, setting, workspace), certified))
         elif name in SIZES:
@@ -117,11 +120,11 @@ def compiled(
 
 
 def elsewhere(
-    name: str, space: Space, runtime: str, setting: Setting, workspace: str | Path, uncertified: bool = False
-) -> estimators.Fitted:
+    name: str, space: Space, statistic: str, runtime: str, setting: Setting, workspace: str | Path, uncertified: bool = False
+) -> Chosen:
     """The stored predictor that latency_ms@DEVICE or latency_ms@DEVICE/RUNTIME names."""
     device, _, other = name.removeprefix(ELSEWHERE).partition("/")
-    return estimators.load(device, other or runtime, setting, workspace, space.name, uncertified)
+    return models.choose(space, statistic, device, other or runtime, setting, workspace, uncertified)
 
 
 def instructions_m(

@@ -14,27 +14,28 @@ from hwbench.core import pareto, schema
 from hwbench.core.errors import UsageError
 from hwbench.optimize import feasibility as costs
 from hwbench.optimize import schema as optimize_schema
-from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.limit import LATENCY, UPPER
 from hwbench.optimize.loop import Plan, Trials
 from hwbench.optimize.objective.base import ACCURACY
-from hwbench.predictor import space_latency as estimators
+from hwbench.predictor.base import Refusal
+from hwbench.predictor.models import Chosen
 from hwbench.space import activity
 from hwbench.space.architectures import Architectures
 
 FINALISTS = 5
 
 
-def result_of(
-    plan: Plan, trials: Trials, fitted: estimators.Fitted, settings: Mapping[str, Any], nearest: Path
-) -> dict[str, Any]:
+def result_of(plan: Plan, trials: Trials, chosen: Chosen, settings: Mapping[str, Any], nearest: Path) -> dict[str, Any]:
     """What the search found, as the document it stores."""
     best = _finalists(plan, trials)
     if not best:
         raise _nothing(plan, trials, nearest)
     statistic = str(settings["statistic"])
     other = "p50" if statistic == "min" else "min"
-    beside = latency_cost(fitted, plan.space, other).value(trials.population[:, best])
+    beside = chosen.model.for_space(plan.space, other)
+    others = [float("nan")] * len(best)
+    if not isinstance(beside, Refusal):
+        others = beside.predict(trials.population[:, best]).value_ms.tolist()
     finalists = Architectures(plan.space, trials.population[:, best])
     return {
         **finalists.document(),
@@ -43,10 +44,10 @@ def result_of(
             "evaluated": len(trials),
             "feasible": int(trials.feasible.sum()),
             "invalid": int((~trials.scored).sum()),
-            "margin": fitted.margin(statistic, plan.space.name),
-            "predictor_folder": f"predictors/{fitted.name}",
+            "margin": chosen.latency.margin,
+            "predictor_folder": f"predictors/{chosen.latency.facts.name}",
             "space_size": str(activity.size(plan.space)),
-            "finalists": [{**trials.facts(i), f"{other}_ms": float(b)} for i, b in zip(best, beside, strict=True)],
+            "finalists": [{**trials.facts(i), f"{other}_ms": ms} for i, ms in zip(best, others, strict=True)],
             "front": [{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],
             "hwbench_version": __version__,
         },

@@ -28,6 +28,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
+from hwbench.device import files as devices
 from hwbench.network.spec import Setting
 from hwbench.optimize import feasibility, space_problem
 from hwbench.optimize import limit as costs
@@ -37,7 +38,8 @@ from hwbench.optimize.loop import Plan, run_trials
 from hwbench.optimize.objective.base import VIOLATION, Objective, check_budget, excess
 from hwbench.optimize.result import result_of, write_trials
 from hwbench.optimize.strategy.base import Strategy
-from hwbench.predictor import space_latency as estimators
+from hwbench.predictor import models
+from hwbench.predictor.space_latency import check_statistic
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.space.base import Population, Space
 
@@ -100,16 +102,22 @@ def search(
     budgets = {LATENCY: check_budget(LATENCY, budget_ms), **more}
     found: Space = registry.get("space", space)
     goal = _objective(objective, budgets, gamma)
-    estimators.check_statistic(statistic)
-    fitted = estimators.load(device, runtime, setting, workspace, found.name, uncertified)
-    own = Limit(LATENCY, budgets[LATENCY], latency_cost(fitted, found, statistic), certified, fitted)
+    check_statistic(statistic)
+    chosen = models.choose(found, statistic, device, runtime, setting, workspace, uncertified)
+    own = Limit(
+        LATENCY,
+        budgets[LATENCY],
+        latency_cost(chosen.latency, found, f"{LATENCY}@{chosen.model.device}/{runtime}"),
+        certified,
+        chosen,
+    )
     limited = [own, *costs.compiled(found, more, statistic, runtime, setting, workspace, certified, uncertified)]
-    used = {limit.name: limit.fitted for limit in limited if limit.fitted is not None}
+    used = {limit.name: limit.chosen for limit in limited if limit.chosen is not None}
     settings = {
         "space": space,
         "budget_ms": budget_ms,
         "statistic": statistic,
-        "certified": certified and all(each.certifies(found.name) for each in used.values()),
+        "certified": certified and all(each.latency.facts.certified for each in used.values()),
         "bound": UPPER_BOUND if certified else PLAIN,
         "strategy": strategy,
         "objective": objective,
@@ -117,12 +125,12 @@ def search(
         "proxy": proxy,
         "evaluations": evaluations,
         "seed": seed,
-        "device": fitted.card["device"],
+        "device": devices.resolve(device, workspace),
         "runtime": runtime,
         "setting": asdict(setting),
-        "predictor": fitted.fingerprint,
+        "predictor": chosen.latency.facts.fingerprint,
         "limits": more or None,
-        "other_predictors": {name: each.fingerprint for name, each in used.items() if name != LATENCY} or None,
+        "other_predictors": {name: each.latency.facts.fingerprint for name, each in used.items() if name != LATENCY} or None,
     }
     started = time.monotonic()
     problem = space_problem.problem(found, goal.objectives, goal.limits, _known(goal, limited))
@@ -134,11 +142,11 @@ def search(
             feasibility.check(found, limited, statistic, folder / NEAREST_NAME)
         _claim(folder, settings)
         for each in used.values():
-            estimators.keep(each, folder)
+            models.keep(each, folder)
         trials = run_trials(plan, score, folder / "trials.jsonl", tick)
-    document = result_of(plan, trials, fitted, settings, folder / NEAREST_NAME)
+    document = result_of(plan, trials, chosen, settings, folder / NEAREST_NAME)
     document["search"]["predictors"] = {
-        name: {**each.about(found.name, statistic), "stale": estimators.stale(each, found.name, workspace)}
+        name: {**each.latency.facts.document(), "stale": models.stale(each.model, found.name, workspace)}
         for name, each in used.items()
     }
     document["search"]["seconds"] = round(time.monotonic() - started, 3)

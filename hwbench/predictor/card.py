@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 
 from hwbench import __version__
 from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import atomic_write, read_json, write_json
+from hwbench.core.files import atomic_write, read_json, without_nan, write_json
 
 VERSION = 2
 REQUIRED = ("kind", "device", "data", "features", "errors", "coverage", "noise_ceiling", "rebuild")
@@ -86,3 +87,15 @@ def data_of(path: str | Path, rows: int) -> dict[str, Any]:
     """What a card says of a data file: name, hash, rows. The name is relative to the tables folder or bare: no machine path."""
     path = Path(path)
     return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": rows}
+
+
+def sha256_of(card: Mapping[str, Any]) -> str:
+    """The hash of a whole card, and through it of its arrays."""
+    return hashlib.sha256(json.dumps(without_nan(dict(card)), sort_keys=True).encode()).hexdigest()
+
+
+def copy(folder: Path, card: Mapping[str, Any], target: Path) -> None:
+    """Puts a copy of a stored predictor into another folder; one that is there stays."""
+    if not (target / CARD).exists():
+        atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
+        write_json(target / CARD, dict(card))

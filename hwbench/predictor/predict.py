@@ -13,9 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.network.spec import Setting
-from hwbench.predictor import onnx_latency, space_latency
+from hwbench.predictor import models, onnx_latency
+from hwbench.predictor.space_latency import Fitted, check_statistic
+from hwbench.space import lowering
+from hwbench.space.architectures import of_values, read
 
 
 def predict(
@@ -46,7 +50,7 @@ def predict(
         A list of dictionaries for architectures of a space; an `Appraisal` for a model.
     """
     if arch is not None:
-        return space_latency.predict(model, arch, device, runtime, setting, workspace, statistic)
+        return _architectures(model, arch, device, runtime, setting, workspace, statistic)
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
@@ -60,6 +64,52 @@ def predict(
         _export(model, example, path)
         found = onnx_latency.appraise(path, device, runtime, setting, workspace, statistic, shapes)
     return replace(found, model=type(model).__name__)
+
+
+def _architectures(
+    space: str,
+    arch: str | Path | dict[str, Any] | Sequence[dict[str, Any]],
+    device: str,
+    runtime: str,
+    setting: Setting,
+    workspace: str | Path,
+    statistic: str,
+) -> list[dict[str, Any]]:
+    """The latency of every architecture of a file (or given as values), with its interval and coverage.
+
+    Where no calibration saw the space, answers are uncertified: `certified` says so, and `predictor` what was asked.
+    """
+    check_statistic(statistic)
+    if isinstance(arch, str | Path):
+        architectures = read(arch, space)
+    else:
+        architectures = of_values(space, [arch] if isinstance(arch, dict) else list(arch))
+    found = registry.get("space", space)
+    chosen = models.choose(found, statistic, device, runtime, setting, workspace, uncertified=True)
+    told = chosen.latency.predict(architectures.population)
+    shared = {
+        "statistic": statistic,
+        "certified": chosen.latency.facts.certified,
+        "predictor": chosen.latency.facts.document(),
+        "device": chosen.card["device"] if chosen.card["device"] != "gpu" else device,
+        "runtime": runtime,
+        "setting": setting.key,
+        "source": str(chosen.folder),
+    }
+    answers = []
+    for i, (values, column) in enumerate(zip(architectures.values, architectures.population.T, strict=True)):
+        numbers = {
+            "latency_ms": float(told.value_ms[i]),
+            "upper_ms": float(told.high_ms[i]),
+            "low_ms": float(told.low_ms[i]),
+            "high_ms": float(told.high_ms[i]),
+            "coverage": float(told.coverage[i]),
+        }
+        ops_ms: dict[str, float] = {}
+        if isinstance(chosen.model, Fitted):  # what each op adds, for a view by layer
+            ops_ms = dict(chosen.model.predict(lowering.lower(found, column), statistic, space).ops_ms)
+        answers.append({"architecture": values, **numbers, **shared, "ops_ms": ops_ms})
+    return answers
 
 
 def _export(module: Any, example: Any, path: Path) -> None:

@@ -1,6 +1,6 @@
 """The stored predictor of a space's networks in use: loaded with its card, asked for a latency and its interval.
 
-predictors/<device>/<runtime>-<setting>/card.json, arrays.npz
+predictors/<device>/<runtime>-<setting>--<spaces>/card.json, arrays.npz
 
 hwbench predict --space autoformer-tiny --arch FILE.json
 
@@ -11,8 +11,6 @@ which share was measured. Intervals are conformal, over networks the predictor w
 from __future__ import annotations
 
 import glob
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +20,8 @@ import numpy as np
 
 from hwbench.core import conformal, registry, stats
 from hwbench.core.conformal import Band
-from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import atomic_write, fingerprint, without_nan, write_json
+from hwbench.core.errors import DataError, MissingOps, UsageError
+from hwbench.core.files import fingerprint
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
@@ -34,15 +32,14 @@ from hwbench.network.graph import Workload
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor.aggregator.base import Aggregator
+from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.result import Prediction
 from hwbench.space import lowering, slots
-from hwbench.space.architectures import of_values
-from hwbench.space.architectures import read as read_architectures
+from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 
 VERSION = cards.VERSION
 KIND = "op-sum"
-KEPT = "predictors"
-"""Folder of a search that keeps the predictors it used, each under its fingerprint."""
 LONGEST_NAME = 120
 """Characters of a folder's name; a set of spaces whose names are longer goes by its hash."""
 
@@ -73,20 +70,62 @@ class Fitted:
         """Whether its interval was calibrated on networks of this space."""
         return space in self.card["spaces"]
 
-    def about(self, space: str, statistic: str) -> dict[str, Any]:
+    @property
+    def device(self) -> str:
+        """What it predicts for."""
+        return str(self.card["device"])
+
+    @property
+    def runtime(self) -> str:
+        """What it was measured under."""
+        return str(self.card["runtime"])
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Both, unless its card says otherwise."""
+        return tuple(self.card["statistics"])
+
+    def facts(self, space: str, statistic: str) -> Facts:
         """What every use of it for a space says: name, spaces, age, error on networks of this space it was not fitted on."""
         error = self.card["statistics"][statistic]["holdout_by_space"].get(space)
-        return {
-            "name": self.name,
-            "predictor": self.card["predictor"],
-            "spaces": list(self.card["spaces"]),
-            "fitted_at": self.card["fitted_at"],
-            "mean_abs_error": error["mean_abs_error"] if error else None,
-            "networks": error["n"] if error else 0,
-            "certified": self.certifies(space),
-            "fingerprint": self.fingerprint,
-            "card_sha256": card_sha256(self.card),
-        }
+        return Facts(
+            name=self.name,
+            predictor=self.card["predictor"],
+            spaces=tuple(self.card["spaces"]),
+            fitted_at=self.card["fitted_at"],
+            mean_abs_error=error["mean_abs_error"] if error else None,
+            networks=error["n"] if error else 0,
+            certified=self.certifies(space),
+            fingerprint=self.fingerprint,
+            card_sha256=cards.sha256_of(self.card),
+        )
+
+    def for_space(self, space: Space, statistic: str) -> SpaceSum | Refusal:
+        """The compiled latency of a space; refused where an op of it is unknown."""
+        aggregator = self.predictors[statistic]
+
+        def op_value(specs: Sequence[OpSpec]) -> np.ndarray:
+            self.require(specs, space.name)
+            return aggregator.op_ms(specs)
+
+        try:
+            compiled = CompiledSum(space, op_value, aggregator.constant_ms)
+        except MissingOps as error:
+            return Refusal(str(error), error)
+        ends = (self._below(statistic, space.name), self.margin(statistic, space.name))
+        return SpaceSum(self.facts(space.name, statistic), compiled, ends[1], ends[0], self.filled, space)
+
+    def predict_networks(self, workloads: Sequence[Workload], statistic: str) -> Latencies | Refusal:
+        """Networks of no particular space: with the interval of all spaces pooled, which nothing certifies for them."""
+        try:
+            found = [self.predict(each, statistic) for each in workloads]
+        except MissingOps as error:
+            return Refusal(str(error), error)
+
+        def column(name: str) -> np.ndarray:
+            return np.array([getattr(each, name) for each in found], float)
+
+        return Latencies(column("latency_ms"), column("low_ms"), column("high_ms"), column("coverage"))
 
     def margin(self, statistic: str, space: str | None = None) -> float:
         """How far above its prediction (relative) 95 % of networks stay: the upper end of the 90 % interval."""
@@ -136,16 +175,37 @@ class Fitted:
         )
 
 
+@dataclass(frozen=True)
+class SpaceSum:
+    """The latency of one space's networks as a sum over their ops, compiled to look-ups."""
+
+    facts: Facts
+    compiled: CompiledSum
+    margin: float
+    below: float
+    """`low_ms` is (1 - below) times the value."""
+    filled: frozenset[str]
+    space: Space
+
+    def predict(self, population: Population) -> Latencies:
+        """Every architecture, by a handful of look-ups."""
+        value = self.compiled(population)
+        return Latencies(value, value * (1 - self.below), value * (1 + self.margin), self._coverage(population))
+
+    def _coverage(self, population: Population) -> np.ndarray:
+        """Share of each network's ops that were measured."""
+        if not self.filled:
+            return np.ones(population.shape[1])
+        ops = CompiledSum(self.space, lambda specs: np.ones(len(specs)))
+        modelled = CompiledSum(self.space, lambda specs: np.array([spec.key in self.filled for spec in specs], float))
+        return np.asarray(1 - modelled(population) / ops(population))
+
+
 def predictor_name(runtime: str, setting: Setting, spaces: Sequence[str]) -> str:
     """The folder of a predictor: one per runtime, setting and set of spaces, in whatever order they were given."""
     together = "+".join(sorted(set(spaces)))
     at = f"{runtime}-{setting.key}--"
     return at + (together if len(at + together) <= LONGEST_NAME else fingerprint(sorted(set(spaces))))
-
-
-def card_sha256(card: Mapping[str, Any]) -> str:
-    """The hash of a whole card, and through it of its arrays."""
-    return hashlib.sha256(json.dumps(without_nan(dict(card)), sort_keys=True).encode()).hexdigest()
 
 
 def rows_of(space: str, table: Lut, setting: Setting) -> str:
@@ -190,9 +250,8 @@ def load(
     setting: Setting = Setting(),
     workspace: str | Path = ".",
     space: str | None = None,
-    uncertified: bool = False,
 ) -> Fitted:
-    """The newest fitted predictor of a device, runtime and setting; `local` must be of this very machine.
+    """The newest predictor of sums of a device, runtime and setting; `local` must be of this very machine.
 
     The workspace's own come before shipped ones.
 
@@ -202,7 +261,6 @@ def load(
         setting: dtype, batch, threads.
         workspace: Where predictors are looked for.
         space: Only predictors calibrated on this space; any, if not given.
-        uncertified: Where none was calibrated on the space, take the newest that knows all its ops.
 
     Raises:
         UsageError: none was fitted yet, or none for this space.
@@ -211,55 +269,25 @@ def load(
     """
     place = Workspace.at(workspace)
     name = devices.resolve(device, place.root)
-    stored = _stored(place, name, runtime, setting)
+    stored = stored_sums(place, name, runtime, setting)
     if not stored:
-        options = luts.asked(name, runtime, space)
-        raise UsageError(
-            f"No predictor of {runtime} at {setting.key} on {name} in {place.root}. "
-            f"Run: hwbench profile {options}, then hwbench fit {options}"
-        )
+        raise nothing_fitted(place, name, runtime, setting, space)
     chosen = [each for each in stored if space is None or space in each[1]["spaces"]]
-    if not chosen and uncertified:
-        chosen = [each for each in stored if not _unknown_ops(_open(*each), str(space))] or stored
     if not chosen:
-        raise _never_saw(str(space), name, runtime, setting, [card for _, card in stored])
-    folder, card = chosen[0]
-    if device == "local":
-        luts.check_local(Environment(card["environment"]), folder / cards.CARD)
-    return _open(folder, card)
+        raise never_saw(str(space), name, runtime, setting, [card for _, card in stored])
+    return open_sum(*chosen[0], local=device == "local")
 
 
-def _stored(place: Workspace, device: str, runtime: str, setting: Setting) -> list[tuple[Path, dict[str, Any]]]:
-    """(folder, card) of every stored predictor of sums: the workspace's before shipped ones, then the newest first."""
-    at = f"{runtime}-{setting.key}"
-    found = [*place.each("predictors", device, pattern=f"{at}/{cards.CARD}")]  # as written before there was one per spaces
-    found += place.each("predictors", device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
-    read = [(path.parent, read_card(path.parent)) for path in found]
-    other = [(folder, card["kind"]) for folder, card in read if card["kind"] != KIND]
-    if other:
-        folder, kind = other[0]
-        raise DataError(f"{folder / cards.CARD} is the card of a {kind} predictor, not of sums over ops. Run: hwbench fit")
-    newest = sorted(read, key=lambda each: str(each[1]["fitted_at"]), reverse=True)
-    return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
+def nothing_fitted(place: Workspace, device: str, runtime: str, setting: Setting, space: str | None) -> UsageError:
+    """The refusal where no predictor of sums was fitted at all."""
+    options = luts.asked(device, runtime, space)
+    return UsageError(
+        f"No predictor of {runtime} at {setting.key} on {device} in {place.root}. "
+        f"Run: hwbench profile {options}, then hwbench fit {options}"
+    )
 
 
-def _open(folder: Path, card: dict[str, Any], name: str = "") -> Fitted:
-    """The predictor of a card, with its arrays; a copy tells the name of the original."""
-    arrays = cards.read_arrays(folder, card)
-    predictors: dict[str, Aggregator] = {}
-    for statistic, part in card["statistics"].items():
-        predictors[statistic] = registry.make("aggregator", card["predictor"])
-        predictors[statistic].restore(part["state"], arrays)
-    filled = frozenset(arrays.get("filled_key", np.array([])).tolist())
-    return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)
-
-
-def _unknown_ops(fitted: Fitted, space: str) -> bool:
-    """Whether some op of the space has no latency."""
-    return bool(np.isnan(fitted.predictors["min"].op_ms(slots.distinct_specs(registry.get("space", space)))).any())
-
-
-def _never_saw(space: str, device: str, runtime: str, setting: Setting, known: Sequence[Mapping[str, Any]]) -> UsageError:
+def never_saw(space: str, device: str, runtime: str, setting: Setting, known: Sequence[Mapping[str, Any]]) -> UsageError:
     """The refusal of a space no stored calibration saw: what there is instead, and the command that would change it."""
     registry.get("space", space)
     others = sorted({name for card in known for name in card["spaces"]})
@@ -273,22 +301,31 @@ def _never_saw(space: str, device: str, runtime: str, setting: Setting, known: S
     )
 
 
-def stale(fitted: Fitted, space: str, workspace: str | Path) -> str | None:
-    """One sentence, with the command, if the table's rows of a space are not those the predictor was fitted on; else None."""
-    card = fitted.card
-    place = Workspace.at(workspace)
-    path = place.find("luts", card["device"], f"{card['runtime']}.parquet")
-    before = card["lut"].get("rows_by_space", {}).get(space)
-    if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
-        return None
-    if before is not None and before == rows_of(space, Lut.read(path), fitted.setting):
-        return None
-    sizes = card["networks_per_space"]
-    return (
-        f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
-        f"Run: {fit_command(card['spaces'], card['device'], card['runtime'], fitted.setting)} "
-        f"--networks {sizes['fit']} --holdout {sizes['holdout']} --seed {card['seed']} --stored"
-    )
+def stored_sums(place: Workspace, device: str, runtime: str, setting: Setting) -> list[tuple[Path, dict[str, Any]]]:
+    """(folder, card) of every stored predictor of sums: the workspace's before shipped ones, then the newest first."""
+    at = f"{runtime}-{setting.key}"
+    found = [*place.each("predictors", device, pattern=f"{at}/{cards.CARD}")]  # as written before there was one per spaces
+    found += place.each("predictors", device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
+    read = [(path.parent, read_card(path.parent)) for path in found]
+    other = [(folder, card["kind"]) for folder, card in read if card["kind"] != KIND]
+    if other:
+        folder, kind = other[0]
+        raise DataError(f"{folder / cards.CARD} is the card of a {kind} predictor, not of sums over ops. Run: hwbench fit")
+    newest = sorted(read, key=lambda each: str(each[1]["fitted_at"]), reverse=True)
+    return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
+
+
+def open_sum(folder: Path, card: dict[str, Any], name: str = "", local: bool = False) -> Fitted:
+    """The predictor of a card, with its arrays; a copy tells the name of the original."""
+    if local:
+        luts.check_local(Environment(card["environment"]), folder / cards.CARD)
+    arrays = cards.read_arrays(folder, card)
+    predictors: dict[str, Aggregator] = {}
+    for statistic, part in card["statistics"].items():
+        predictors[statistic] = registry.make("aggregator", card["predictor"])
+        predictors[statistic].restore(part["state"], arrays)
+    filled = frozenset(arrays.get("filled_key", np.array([])).tolist())
+    return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)
 
 
 def fit_command(names: Sequence[str], device: str, runtime: str, setting: Setting) -> str:
@@ -296,47 +333,6 @@ def fit_command(names: Sequence[str], device: str, runtime: str, setting: Settin
     return (
         f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device} --runtime {runtime} "
         f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
-    )
-
-
-def keep(fitted: Fitted, folder: Path) -> None:
-    """Copies a predictor into the folder of a search that uses it: what it says later must be what it said then."""
-    target = folder / KEPT / fitted.fingerprint
-    if not (target / cards.CARD).exists():
-        atomic_write(target / cards.ARRAYS, (fitted.folder / cards.ARRAYS).read_bytes())
-        write_json(target / cards.CARD, fitted.card)
-
-
-def kept(folder: Path, used: Mapping[str, Any], place: Workspace, device: str, runtime: str, setting: Setting) -> Fitted:
-    """The predictor a search used, by its fingerprint: the search's own copy or, in folders of older versions, the stored one.
-
-    Args:
-        folder: Of the search.
-        used: What the search says of it (`Fitted.about`); older versions state the fingerprint alone.
-        place: Workspace.
-        device: It predicts for.
-        runtime: Likewise.
-        setting: Likewise.
-
-    Raises:
-        UsageError: it is gone; another one would tell other numbers.
-        DataError: the copy was edited.
-    """
-    asked = used["fingerprint"]
-    copy = folder / KEPT / asked
-    if (copy / cards.CARD).exists():
-        card = read_card(copy)
-        if fingerprint(card["statistics"]) != asked or card_sha256(card) != used.get("card_sha256", card_sha256(card)):
-            raise DataError(
-                f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out."
-            )
-        return _open(copy, card, used.get("name", ""))
-    for at, card in _stored(place, device, runtime, setting):
-        if fingerprint(card["statistics"]) == asked:
-            return _open(at, card)
-    raise UsageError(
-        f"The predictor {folder} was searched with ({asked}) is gone: it was fitted again since, and {folder} keeps no copy. "
-        "Run: hwbench search with another --out"
     )
 
 
@@ -364,48 +360,3 @@ def check_statistic(statistic: str) -> str:
     if statistic not in luts.STATISTICS:
         raise UsageError(f"statistic '{statistic}' is unknown; available: {', '.join(luts.STATISTICS)}.")
     return statistic
-
-
-def predict(
-    space: str,
-    arch: str | Path | dict[str, Any] | Sequence[dict[str, Any]],
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    statistic: str = "min",
-) -> list[dict[str, Any]]:
-    """The latency of every architecture of a file (or given as values), with its interval and coverage.
-
-    Where no calibration saw the space, answers are uncertified: `certified` says so, and `predictor` what was asked.
-    """
-    check_statistic(statistic)
-    if isinstance(arch, str | Path):
-        architectures = read_architectures(arch, space)
-    else:
-        architectures = of_values(space, [arch] if isinstance(arch, dict) else list(arch))
-    fitted = load(device, runtime, setting, workspace, space, uncertified=True)
-    about = fitted.about(space, statistic)
-    answers = []
-    for values, column in zip(architectures.values, architectures.population.T, strict=True):
-        workload = lowering.lower(architectures.space, column)
-        found = fitted.predict(workload, statistic, space)
-        answers.append(
-            {
-                "architecture": values,
-                "latency_ms": found.latency_ms,
-                "upper_ms": found.upper_ms,
-                "low_ms": found.low_ms,
-                "high_ms": found.high_ms,
-                "statistic": statistic,
-                "coverage": found.coverage,
-                "certified": found.certified,
-                "predictor": about,
-                "device": fitted.card["device"],
-                "runtime": runtime,
-                "setting": setting.key,
-                "source": found.source,
-                "ops_ms": dict(found.ops_ms),
-            }
-        )
-    return answers

@@ -15,6 +15,7 @@ from hwbench.network.spec import OpSpec
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.latency_loss import WeightController, descend, expected_cost, most_likely, sample_choices
 from hwbench.predictor import space_latency
+from hwbench.predictor.models import of_space
 from hwbench.space.activity import canonical, sample
 from hwbench.space.base import Space
 from hwbench.space.compiled import CompiledSum
@@ -49,7 +50,7 @@ def by_flops(space: Space) -> CompiledSum:
 
 
 def shipped(space: Space, tmp_path) -> CompiledSum:
-    value = latency_cost(space_latency.load(DEVICE, workspace=tmp_path), space, "min").value
+    value = latency_cost(of_space(space_latency.load(DEVICE, workspace=tmp_path), space, "min"), space, "latency_ms").value
     assert isinstance(value, CompiledSum)
     return value
 

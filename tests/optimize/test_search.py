@@ -37,6 +37,7 @@ from hwbench.optimize.cost import latency_cost, summed_cost
 from hwbench.optimize.feasibility import SURE, nearest, together
 from hwbench.optimize.limit import Limit, compiled
 from hwbench.predictor import space_latency
+from hwbench.predictor.models import of_space
 from hwbench.space.activity import canonical, sample, valid
 from hwbench.space.lowering import networks
 from hwbench.space.slots import distinct_specs
@@ -82,7 +83,11 @@ def workspace(fitted_workspace, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def cost(workspace):
-    return latency_cost(space_latency.load(workspace=workspace), registry.get("space", SPACE), "min")
+    return latency_cost(
+        of_space(space_latency.load(workspace=workspace), registry.get("space", SPACE), "min"),
+        registry.get("space", SPACE),
+        "latency_ms",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +231,11 @@ def test_a_budget_on_the_plain_prediction(run, tmp_path, budget):
 
 
 def test_a_budget_on_the_median(run, workspace, drawn):
-    median = latency_cost(space_latency.load(workspace=workspace), registry.get("space", SPACE), "p50")
+    median = latency_cost(
+        of_space(space_latency.load(workspace=workspace), registry.get("space", SPACE), "p50"),
+        registry.get("space", SPACE),
+        "latency_ms",
+    )
     found = run(statistic="p50", budget_ms=float(np.median(median.upper(drawn))))["search"]
     assert found["statistic"] == "p50"
     assert {"min_ms", "latency_ms"} <= set(found["finalists"][0])  # the other statistic stands beside
@@ -498,7 +507,9 @@ def test_another_device_answers_with_its_own_predictor_and_certainty(run, worksp
     document = run(limits=limits)
     space, best = registry.get("space", SPACE), document["search"]["finalists"][0]
     winner = from_values(space, document["architectures"][0])[:, None]
-    other = latency_cost(space_latency.load(SLOWER, workspace=workspace), space, "min").value(winner)[0]
+    other = latency_cost(of_space(space_latency.load(SLOWER, workspace=workspace), space, "min"), space, "latency_ms").value(
+        winner
+    )[0]
     assert best[f"latency_ms@{SLOWER}"] == pytest.approx(other)
     assert best[f"upper_ms@{SLOWER}"] == pytest.approx(1.2 * other)
     assert best["upper_ms"] == pytest.approx(1.05 * best["latency_ms"])

@@ -19,7 +19,7 @@ from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
-from hwbench.predictor import fit, space_latency
+from hwbench.predictor import fit, models, space_latency
 from hwbench.predictor import rebuild as predictor_rebuild
 from hwbench.predictor.aggregator import base as predictors
 from hwbench.predictor.aggregator.base import terms_of
@@ -56,13 +56,12 @@ def one_line(error: pytest.ExceptionInfo) -> str:
 
 @pytest.mark.parametrize("statistic", ["min", "p50"])
 def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic):
-    latency_cost = pytest.importorskip("hwbench.optimize.cost").latency_cost
     drawn = hwbench.sample(SPACE, 6, seed=11)
     card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
     with np.load(folder_of(fitted_workspace) / "arrays.npz") as stored:
         rows = dict(zip(stored["op_key"].tolist(), stored["row_ms"].tolist(), strict=True))
     part = card["statistics"][statistic]
-    answers = space_latency.predict(SPACE, drawn.values, workspace=fitted_workspace, statistic=statistic)
+    answers = hwbench.predict(SPACE, drawn.values, workspace=fitted_workspace, statistic=statistic)
     for values, column, answer in zip(drawn.values, drawn.population.T, answers, strict=True):
         total = part["state"]["constant_ms"]
         for spec, count in lower(drawn.space, column).counts().items():
@@ -77,10 +76,11 @@ def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic)
         assert (answer["architecture"], answer["coverage"], answer["statistic"]) == (values, 1.0, statistic)
         assert (answer["device"], answer["runtime"]) == (files.local_name(), "onnxruntime")
     fitted = space_latency.load(workspace=fitted_workspace)
-    compiled = latency_cost(fitted, drawn.space, statistic)
-    assert compiled.value(drawn.population) == pytest.approx([a["latency_ms"] for a in answers], rel=1e-12)
-    assert compiled.upper(drawn.population) == pytest.approx([a["upper_ms"] for a in answers], rel=1e-12)
-    assert compiled.name == f"latency_ms@{files.local_name()}/onnxruntime"
+    compiled = fitted.for_space(drawn.space, statistic).predict(drawn.population)
+    assert compiled.value_ms == pytest.approx([a["latency_ms"] for a in answers], rel=1e-12)
+    assert compiled.high_ms == pytest.approx([a["upper_ms"] for a in answers], rel=1e-12)
+    one_by_one = fitted.predict_networks([lower(drawn.space, column) for column in drawn.population.T], statistic)
+    assert one_by_one.value_ms == pytest.approx(compiled.value_ms, rel=1e-12)
 
 
 def test_rows_of_the_table_are_what_is_summed(fitted_workspace):
@@ -93,25 +93,24 @@ def test_rows_of_the_table_are_what_is_summed(fitted_workspace):
 def test_files_values_and_searches_give_the_same_answer(fitted_workspace, tmp_path):
     pytest.importorskip("hwbench.optimize")
     drawn = hwbench.sample(SPACE, 3, seed=4, out=tmp_path / "archs.json")
-    expected = space_latency.predict(SPACE, drawn.values, workspace=fitted_workspace)
-    assert space_latency.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
-    assert space_latency.predict(SPACE, str(tmp_path / "archs.json"), workspace=fitted_workspace) == expected
-    assert space_latency.predict(SPACE, drawn.values[1], workspace=fitted_workspace) == expected[1:2]
-    named = space_latency.predict(SPACE, drawn.values, device=files.local_name(), workspace=fitted_workspace)
+    expected = hwbench.predict(SPACE, drawn.values, workspace=fitted_workspace)
+    assert hwbench.predict(SPACE, tmp_path / "archs.json", workspace=fitted_workspace) == expected
+    assert hwbench.predict(SPACE, str(tmp_path / "archs.json"), workspace=fitted_workspace) == expected
+    assert hwbench.predict(SPACE, drawn.values[1], workspace=fitted_workspace) == expected[1:2]
+    named = hwbench.predict(SPACE, drawn.values, device=files.local_name(), workspace=fitted_workspace)
     assert named == expected
     found = hwbench.search(SPACE, 1e6, tmp_path / "search", workspace=fitted_workspace, evaluations=20)
     for saved in (tmp_path / "search", tmp_path / "search" / "search.json"):
-        answers = space_latency.predict(SPACE, saved, workspace=fitted_workspace)
+        answers = hwbench.predict(SPACE, saved, workspace=fitted_workspace)
         assert [a["architecture"] for a in answers] == found["architectures"]
         assert [a["latency_ms"] for a in answers] == pytest.approx([f["latency_ms"] for f in found["search"]["finalists"]])
 
 
 def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
-    latency_cost = pytest.importorskip("hwbench.optimize.cost").latency_cost
     (values,) = hwbench.sample("bert", 1).values
     for ask in (
-        lambda: space_latency.predict("bert", values, workspace=fitted_workspace),
-        lambda: latency_cost(space_latency.load(workspace=fitted_workspace), registry.get("space", "bert"), "min"),
+        lambda: hwbench.predict("bert", values, workspace=fitted_workspace),
+        lambda: models.of_space(space_latency.load(workspace=fitted_workspace), registry.get("space", "bert"), "min"),
     ):
         with pytest.raises(MissingOps) as error:
             ask()
@@ -136,13 +135,13 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
 def test_what_cannot_be_answered_is_refused(fitted_workspace, ask, error, message):
     asked = {"space": SPACE, "arch": hwbench.sample(SPACE, 1).values, "workspace": fitted_workspace, **ask}
     with pytest.raises(error) as found:
-        space_latency.predict(**asked)
+        hwbench.predict(asked.pop("space"), **asked)
     assert message in one_line(found)
 
 
 def test_an_unfitted_workspace_says_what_to_run(tiny_workspace, nothing_packaged):
     with pytest.raises(UsageError) as error:
-        space_latency.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
+        hwbench.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
     assert f"Run: hwbench profile --space {SPACE}, then hwbench fit --space {SPACE}" in one_line(error)
 
 
@@ -177,7 +176,7 @@ def test_few_held_out_networks_give_their_widest_residual_and_say_so(fitted_work
     card = json.loads((folder_of(fitted_workspace) / "card.json").read_text())
     networks = fitted_workspace / "luts" / files.local_name() / "onnxruntime.networks.parquet"
     held = [row for row in read_networks(networks)[0] if row["key"] in card["holdout_networks"]]
-    answers = space_latency.predict(SPACE, [json.loads(row["architecture"]) for row in held], workspace=fitted_workspace)
+    answers = hwbench.predict(SPACE, [json.loads(row["architecture"]) for row in held], workspace=fitted_workspace)
     ratios = [row["latency_min_ms"] / a["latency_ms"] for row, a in zip(held, answers, strict=True)]
     band = card["statistics"]["min"]["band"]
     assert np.exp(band["above"]) == pytest.approx(max(1.0, *ratios), rel=1e-9)
@@ -255,7 +254,7 @@ def test_cards_of_version_1_are_read(copy):
     assert set(cards.REQUIRED) <= set(found.card)
     assert (found.card["kind"], found.card["coverage"], found.card["additivity"]) == ("op-sum", None, None)
     assert found.card["errors"]["test"] == card["errors"]["test"]
-    answer = space_latency.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=copy)[0]
+    answer = hwbench.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=copy)[0]
     assert answer["high_ms"] == answer["upper_ms"] == pytest.approx(1.04 * answer["latency_ms"])
     assert answer["low_ms"] == pytest.approx(0.96 * answer["latency_ms"])
 
@@ -277,7 +276,6 @@ def drop_rows(root, keep) -> list[str]:
 
 
 def test_ops_that_were_not_measured_are_filled_in_and_counted(copy):
-    latency_cost = pytest.importorskip("hwbench.optimize.cost").latency_cost
     lost = drop_rows(copy, lambda key: "dim=216" not in key)
     assert len(lost) == 6
     fitted = hwbench.fit(SPACE, workspace=copy, networks=4, holdout=4, stored=True)
@@ -291,12 +289,13 @@ def test_ops_that_were_not_measured_are_filled_in_and_counted(copy):
     assert loaded.filled == fitted.filled
     seen = set()
     for values, answer in zip(
-        (drawn := hwbench.sample(SPACE, 12)).values, space_latency.predict(SPACE, drawn.values, workspace=copy), strict=True
+        (drawn := hwbench.sample(SPACE, 12)).values, hwbench.predict(SPACE, drawn.values, workspace=copy), strict=True
     ):
         assert answer["coverage"] == (0.0 if values["embed_dim"] == 216 else 1.0)
         seen.add(answer["coverage"])
     assert seen == {0.0, 1.0}
-    latency_cost(loaded, drawn.space, "min")
+    told = models.of_space(loaded, drawn.space, "min").predict(drawn.population)
+    assert set(told.coverage.tolist()) == seen
 
 
 def test_groups_that_were_never_measured_stay_errors(copy):
@@ -349,12 +348,12 @@ def test_a_newer_card_says_update_hwbench(copy):
 def test_the_predictor_of_another_machine_is_refused_for_local(copy):
     card = json.loads((folder_of(copy) / "card.json").read_text())
     change_card(copy, environment={**card["environment"], "cpu_model": "Fast 9000"})
-    ask = {"space": SPACE, "arch": hwbench.sample(SPACE, 1).values, "workspace": copy}
+    ask = {"arch": hwbench.sample(SPACE, 1).values, "workspace": copy}
     with pytest.raises(EnvironmentMismatch) as error:
-        space_latency.predict(**ask)
+        hwbench.predict(SPACE, **ask)
     here = card["environment"]["cpu_model"]
     assert f"was measured on another machine or runtime: cpu_model is 'Fast 9000' there, '{here}' here" in one_line(error)
-    assert space_latency.predict(**ask, device=files.local_name())  # by its own name it answers
+    assert hwbench.predict(SPACE, **ask, device=files.local_name())  # by its own name it answers
 
 
 # Fitting

@@ -1,4 +1,4 @@
 """A new device from a few measurements and what other devices did.
 
-It must not know ops or spaces.
+It must not know ops.
 """

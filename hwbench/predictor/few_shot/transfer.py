@@ -2,17 +2,18 @@
 
     hwbench transfer --known KNOWN.parquet --choose 10 --features A,B
     hwbench transfer --known KNOWN.parquet --measured MEASURED.parquet --features A,B --output OUT.parquet
+    hwbench transfer --known KNOWN.parquet --measured MEASURED.parquet --features A,B --device NAME --out DIR
 
-How a new device is predicted stands in population.py. What to expect and the interval come from treating each known
-device as if it were new, with as many measurements. A new device is not trusted where its own measurements do not follow
-from each other. Related: HELP (Lee et al., NeurIPS 2021), OneProxy (Lu et al., SIGMETRICS 2022), MultiPredict
-(Akhauri et al., 2023).
+How a new device is predicted stands in prior.py, how that is kept for searches in latency.py. What to expect and the
+interval come from treating each known device as if it were new, with as many measurements. A new device is not trusted where
+its own measurements do not follow from each other. Related: HELP (Lee et al., NeurIPS 2021), OneProxy (Lu et al., SIGMETRICS
+2022), MultiPredict (Akhauri et al., 2023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from hwbench.core import conformal, registry, schema, stats
 from hwbench.core.errors import UsageError
+from hwbench.predictor.few_shot import latency
 from hwbench.predictor.few_shot.prior import Belief, Population, believe, learn, prior, scaled, spread_out
 from hwbench.predictor.tabular import positions
 
@@ -51,6 +53,8 @@ class Rehearsal:
     """[devices]: mean relative error, mean over draws."""
     unexplained: np.ndarray
     """[devices, draws]"""
+    pairs: list[np.ndarray]
+    """Of each device: float[3, n], what was predicted, what was measured, the doubt."""
 
 
 def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverage: float = conformal.COVERAGE) -> Rehearsal:
@@ -64,7 +68,7 @@ def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverag
     """
     random = np.random.default_rng(0)
     devices = np.arange(logs.shape[1])
-    predicted, measured, doubts, spearmans, errors, unexplained = [], [], [], [], [], []
+    pairs, spearmans, errors, unexplained = [], [], [], []
     for device in devices:
         known = np.flatnonzero(~np.isnan(logs[:, device]))
         if len(known) < 2 * len(rows):
@@ -76,28 +80,23 @@ def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverag
         draws = [draw for draw in draws if len(draw) >= LEAST_MEASURED]
         seen = np.concatenate([judged, *draws])
         one = prior(population.only(seen, np.delete(devices, device)))
-        truth, start, found = logs[judged, device], len(judged), []
+        truth, start, found, answers = logs[judged, device], len(judged), [], []
         for draw in draws:
             belief = believe(one, np.arange(start, start + len(draw)), logs[draw, device])
             start += len(draw)
             mean = belief.mean(slice(len(judged)))
-            predicted.append(mean)
-            measured.append(truth)
-            doubts.append(belief.deviation(slice(len(judged))))
+            answers.append([np.exp(mean), np.exp(truth), belief.deviation(slice(len(judged)))])
             found.append((stats.spearman(mean, truth), np.abs(np.expm1(mean - truth)).mean(), belief.unexplained))
+        pairs.append(np.concatenate(answers, axis=1))
         ranks, errs, misfits = np.array(found).T
         spearmans.append(ranks.mean())
         errors.append(errs.mean())
         unexplained.append(misfits)
     if len(spearmans) < LEAST_DEVICES:
-        raise UsageError(
-            f"At least {LEAST_DEVICES} known devices must have measured twice as many architectures as the new one."
-        )
-    # The promise is about a new device: one more than those it was learnt from.
-    asked = coverage + (1 - coverage) / (len(spearmans) + 1)
-    answers, truths = np.exp(np.concatenate(predicted)), np.exp(np.concatenate(measured))
-    band = conformal.calibrate(answers, truths, asked, np.concatenate(doubts))
-    return Rehearsal(band, np.array(spearmans), np.array(errors), np.concatenate(unexplained))
+        few = f"At least {LEAST_DEVICES} known devices"
+        raise UsageError(f"{few} must have measured twice as many architectures as the new one.")
+    band = latency.new_device_band(pairs, coverage)
+    return Rehearsal(band, np.array(spearmans), np.array(errors), np.concatenate(unexplained), pairs)
 
 
 def verdict(belief: Belief, rehearsal: Rehearsal) -> tuple[bool, str]:
@@ -118,7 +117,7 @@ def verdict(belief: Belief, rehearsal: Rehearsal) -> tuple[bool, str]:
 class Transfer:
     """What was predicted for the new device and how far to trust it."""
 
-    output: str
+    output: str | None
     architectures: int
     measured: int
     known_devices: int
@@ -136,6 +135,8 @@ class Transfer:
     trust: bool
     reason: str
     warnings: list[str] = field(default_factory=list)
+    predictor: str | None = None
+    """Folder it was stored in."""
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -155,10 +156,12 @@ def transfer(
     known: str | Path,
     measured: str | Path,
     features: Sequence[str],
-    output: str | Path,
+    output: str | Path | None = None,
     coverage: float = conformal.COVERAGE,
+    out: str | Path | None = None,
+    device: str | None = None,
 ) -> Transfer:
-    """Predicts every known architecture on a new device from a few measurements of it, and writes them as a table.
+    """Predicts every known architecture on a new device from a few measurements of it; writes a table, a predictor or both.
 
     Args:
         known: Parquet with `device`, the architecture columns and `latency_ms`; devices need not have measured the same.
@@ -166,12 +169,15 @@ def transfer(
         features: The architecture columns.
         output: Parquet to write: known's architectures with `prediction`, `low`, `high` (ms).
         coverage: Share of architectures that are to fall inside low .. high.
+        out: Folder to store a predictor in, for searches of the space whose genes are the architecture columns.
+        device: What the new device is called in its card; goes with `out`.
 
     Raises:
         UsageError: a column is missing or foreign, or there are too few devices or measurements.
     """
     if not 0 < coverage < 1:
         raise UsageError(f"The coverage must lie between 0 and 1, got {coverage}.")
+    latency.check_places(output, out, device)
     table, new = schema.read_table(Path(known)), schema.read_table(Path(measured))
     taken = [name for name in ADDED if name in table.column_names]
     if taken:
@@ -185,14 +191,16 @@ def transfer(
     at = case.order
     mean, doubt = belief.mean(at), belief.deviation(at)
     low, high = rehearsal.band.bounds(np.exp(mean), doubt)
-    written = case.architectures(table)
-    for name, column in zip(ADDED, (np.exp(mean), low, high), strict=True):
-        written = written.append_column(name, [column])
-    schema.write_table(Path(output), written)
+    answers = np.stack([np.exp(mean), low, high])
+    if output is not None:
+        written = case.architectures(table)
+        for name, column in zip(ADDED, answers, strict=True):
+            written = written.append_column(name, [column])
+        schema.write_table(Path(output), written)
     trust, reason = verdict(belief, rehearsal)
     likely = [i for i in np.argsort(-belief.shares, kind="stable")[:3] if belief.shares[i] >= 0.05]
-    return Transfer(
-        output=str(output),
+    done = Transfer(
+        output=None if output is None else str(output),
         architectures=len(at),
         measured=len(case.rows),
         known_devices=len(case.devices),
@@ -206,7 +214,12 @@ def transfer(
         trust=trust,
         reason=reason,
         warnings=case.warnings,
+        predictor=None if out is None else str(out),
     )
+    if out is not None and device is not None:
+        told, judged = latency.Told(case.choices, answers, np.isin(at, case.rows)), min(JUDGED, len(at))
+        latency.store(Path(out), device, (known, measured), told, done.document(), rehearsal.pairs, judged)
+    return done
 
 
 def choose(known: str | Path, features: Sequence[str], n: int = 10, output: str | Path | None = None) -> Chosen:
@@ -245,6 +258,8 @@ class _Case:
     new_logs: np.ndarray
     order: np.ndarray
     """Known architectures as they first appear."""
+    choices: list[positions.Position]
+    """Of known architectures, in that order."""
     first: np.ndarray
     """Row of `known` each of them first appears in."""
     kept: list[str]
@@ -284,9 +299,8 @@ class _Case:
             logs = np.where(counts > 0, sums / counts, np.nan)
         enough = counts.astype(bool).sum(axis=0) >= LEAST_ARCHITECTURES
         if enough.sum() < LEAST_DEVICES:
-            raise UsageError(
-                f"{known} has fewer than {LEAST_DEVICES} devices with {LEAST_ARCHITECTURES} architectures or more."
-            )
+            few = f"{known} has fewer than {LEAST_DEVICES} devices"
+            raise UsageError(f"{few} with {LEAST_ARCHITECTURES} architectures or more.")
         if not enough.all():
             warnings.append(f"too few rows, left out: {', '.join(names[~enough])}")
         met, first = np.unique(group[:n], return_index=True)
@@ -304,6 +318,7 @@ class _Case:
             rows,
             means,
             met[appearance],
+            [replace(position, codes=position.codes[representative[met[appearance]]]) for position in choices],
             np.asarray(usable["__row"].to_numpy())[first[appearance]],
             kept,
             warnings,
@@ -377,9 +392,8 @@ def _latencies(table: pa.Table, path: str) -> np.ndarray:
     try:
         values = np.asarray(table[LATENCY].cast(pa.float64()).to_numpy(), float)
     except pa.ArrowException:
-        raise UsageError(
-            f"{path}: column '{LATENCY}' must hold numbers, it holds {table.schema.field(LATENCY).type}."
-        ) from None
+        kind = table.schema.field(LATENCY).type
+        raise UsageError(f"{path}: column '{LATENCY}' must hold numbers, it holds {kind}.") from None
     bad = int((~(values > 0) | ~np.isfinite(values)).sum())
     if bad:
         raise UsageError(f"{path}: '{LATENCY}' must be positive; {bad} rows are not.")

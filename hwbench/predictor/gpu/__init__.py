@@ -1,4 +1,4 @@
 """Operators on a GPU, from its data sheet and what other GPUs did.
 
-It must not know lookup tables or spaces.
+It must not know lookup tables.
 """

@@ -25,6 +25,7 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.predictor import card as cards
 from hwbench.predictor.regressor.base import Regressor
 from hwbench.predictor.tabular import encode
+from hwbench.space.base import Space
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,8 @@ FOLDS = 5
 MANY_ROWS = 3000
 """From here on one fold of left-out rows is enough for a band."""
 ADDED = ("prediction", "low", "high")
+RARER, SURE = 2.0, 4.0
+"""A choice this many times rarer in the rows than in the space, by more than so many standard deviations, is no accident."""
 ROW_NUMBERS = ("row_id", "rowid", "row", "index", "id", "unnamed: 0", "__index_level_0__")
 
 
@@ -54,6 +57,7 @@ def fit_table(
     tables: str | Path | None = None,
     beside: Sequence[str | Path] = (),
     twins: str | None = None,
+    space: str | None = None,
 ) -> dict[str, Any]:
     """Fits a predictor to a table and stores it with its card; returns the card.
 
@@ -75,6 +79,7 @@ def fit_table(
         beside: Further tables whose columns are joined to the rows, on the columns both have.
         twins: Column that is the same for rows that compute the same (isomorphic graphs): they stay on one side of
             every split, and how far they lie apart is the noise ceiling. By default, rows with the same features.
+        space: The search space whose networks the rows are a sample of, or all of: then its interval is certified there.
 
     Raises:
         UsageError: the table cannot answer this, with the column that is to blame.
@@ -89,6 +94,8 @@ def fit_table(
         raise UsageError("Give at least one feature column with --features.")
     if not 0 < coverage < 1:
         raise UsageError(f"The coverage must lie between 0 and 1, got {coverage}.")
+    if space is not None:
+        require_sample(registry.get("space", space), data, features)
     y = _target(data, target)
     encodings = encode.describe(data, features)
     x = encode.encode(data, encodings)
@@ -116,6 +123,7 @@ def fit_table(
         "--target": target,
         "--where": [f"{column}={value}" for column, value in (where or {}).items()],
         "--twins": twins,
+        "--space": space,
         "--noise-column": list(noise),
         "--repeats": repeats,
         "--rising": ",".join(rising) or None,
@@ -136,6 +144,7 @@ def fit_table(
             "limit": limit,
             "with": [{**cards.data_of(at, 0), "file": _shown(each, tables)} for each, at in zip(beside, others, strict=True)],
         },
+        "spaces": [space] if space else [],
         "target": target,
         "features": features,
         "encodings": [asdict(each) for each in encodings],
@@ -150,6 +159,30 @@ def fit_table(
         "rebuild": _command(options, tables is not None),
     }
     return cards.write(Path(out), facts, arrays)
+
+
+def require_sample(space: Space, data: pa.Table, features: Sequence[str]) -> None:
+    """Refuses rows that are no sample of a space: its interval would be called certified for networks it never met.
+
+    A choice that is far rarer (or more frequent) in the rows than in the space shows it: a table of the most accurate cells
+    of NAS-Bench-201 hardly has a pooling, and its 90 % interval covers 34 % of the other cells.
+
+    Raises:
+        UsageError: a choice of a gene stands out; the message has both shares.
+    """
+    for gene in space.genes:
+        if gene.label not in features:
+            continue
+        found = [str(each) for each in encode.values(data, gene.label).to_pylist()]
+        usual = 1 / len(gene.choices)
+        for choice in gene.choices:
+            seen = found.count(str(choice))
+            share, chance = seen / len(found), (usual * (1 - usual) / len(found)) ** 0.5
+            if not usual / RARER <= share <= 1 - (1 - usual) / RARER and abs(share - usual) > SURE * chance:
+                raise UsageError(
+                    f"The rows are no sample of {space.name}: {gene.label}={choice} is {share:.1%} of them and {usual:.1%} of "
+                    "the space. Leave out --space; answers for the space are then uncertified."
+                )
 
 
 def predict_table(predictor: str | Path, source: str | Path, output: str | Path) -> dict[str, Any]:

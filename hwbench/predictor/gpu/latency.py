@@ -1,0 +1,400 @@
+"""Networks on a GPU from its data sheet: their primitives as GPU operators, priced by a stored model and summed.
+
+    hwbench search --space autoformer-small --device nvidia-a100-pcie-40gb --budget-ms 19
+
+Nothing here is certified: the model learnt from operators, each measured alone under PyTorch, and never saw a network.
+
+How primitives become GPU operators is one table, `MAPPING`. Products, softmax, layer norm and element-wise arithmetic are
+what the model was fitted on. What only moves values (cutting heads, transposing, looking up) is priced as an element-wise pass
+over them. A convolution whose windows do not overlap (patches, 1 x 1) is a product. Any other is refused: priced as the product
+it equals, the 24,662 convolutions of NeuSight's table are off by 37 to 53 % per GPU (small ones take 1.5 to 3 times as long,
+some 8 times; 15 to 29 % beat the roofline of that product, by other algorithms), and of grouped ones nothing is known.
+
+The interval is wide on both sides, for a network is not its operators one by one. Low: launches wait in a queue while the GPU
+works, so that none of their overhead shows. High: the host is late with every operator, by GAP_MS. At batch 1 most operators
+are smaller than any that was measured, and the sum is mostly launch overhead: there the interval spans several times the value.
+Held against networks that others measured: 28 Transformers of NeuSight's table (BERT, GPT-2, GPT-3 2.7B, OPT; batch 2 to 16)
+are 18 % off on average, mostly too fast, all inside. Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
+Latencies in ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hwbench.core.errors import UsageError
+from hwbench.core.files import fingerprint
+from hwbench.core.workspace import Workspace
+from hwbench.device.files import Device
+from hwbench.network.graph import Workload
+from hwbench.network.op.base import op_of
+from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.work import primitives
+from hwbench.predictor import card as cards
+from hwbench.predictor.base import Facts, Latencies, Refusal
+from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, of_device, sheet_of
+from hwbench.predictor.gpu.model import GpuModel, restore
+from hwbench.predictor.gpu.roofline import physics, roofline
+from hwbench.space import slots
+from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
+
+KIND = "gpu-ops"
+FAMILY = "gpu"
+"""Folder of predictors/ for models of any GPU."""
+STATISTICS = ("min", "p50")
+"""A data sheet tells one number; it stands for both."""
+SCENARIO = "back-to-back"
+"""How the operators were measured that the model learnt from."""
+GAP_MS = 0.05
+"""How much later than the sum says an operator may start, because the host is late with it: 95 % of 1,000 encoders of HAT
+(Wang et al. 2020; PyTorch, batch 1, NVIDIA TITAN Xp) lost less than that per operator; their median is 0.033."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator as a GPU runs it: a name and sizes of `datasheet.Ops`."""
+
+    op: str
+    sizes: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def product(cls, op: str, count: int, rows: int, columns: int, inner: int) -> Call:
+        """`count` products of [rows, inner] x [inner, columns]."""
+        return cls(op, (("B", count), ("M", rows), ("N", columns), ("K", inner)))
+
+    @classmethod
+    def over(cls, op: str, rows: int, length: int) -> Call:
+        """Something done to `rows` rows of `length` values."""
+        return cls(op, (("B", rows), ("H", length)))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one primitive is priced."""
+
+    calls: Callable[[OpSpec, int], list[Call]]
+    """Of a spec at a batch; raises `Unpriced` for what it cannot price."""
+    stands_for: str = ""
+    """What is priced in its place; empty where the model knows the operator itself."""
+
+
+class Unpriced(UsageError):
+    """A primitive no GPU operator stands for."""
+
+
+def _linear(spec: OpSpec, batch: int) -> list[Call]:
+    return [Call.product("linear", 1, spec["tokens"] * batch, spec["out"], spec["in"])]
+
+
+def _dense(spec: OpSpec, batch: int) -> list[Call]:
+    return [Call.product("linear", 1, batch, spec["out"], spec["in"])]
+
+
+def _matmul(spec: OpSpec, batch: int) -> list[Call]:
+    """The scale of attention scores is part of the product, as cuBLAS has it."""
+    return [Call.product("bmm", spec["heads"] * batch, spec["m"], spec["n"], spec["k"])]
+
+
+def _conv2d(spec: OpSpec, batch: int) -> list[Call]:
+    """Windows side by side: every value is read once, so it is a product of patches and filters."""
+    if spec["groups"] != 1 or spec["kernel"] != spec["stride"] or spec["padding"]:
+        form = "grouped" if spec["groups"] != 1 else "whose windows overlap"
+        raise Unpriced(f"{spec.key}: a convolution {form} is no product, and operators of that kind were not fitted")
+    positions = (spec["height"] // spec["stride"]) * (spec["width"] // spec["stride"])
+    return [Call.product("linear", 1, positions * batch, spec["out"], spec["in"] * spec["kernel"] ** 2)]
+
+
+def _softmax(spec: OpSpec, batch: int) -> list[Call]:
+    return [Call.over("softmax", spec["heads"] * spec["m"] * batch, spec["n"])]
+
+
+def _mix_heads(spec: OpSpec, batch: int) -> list[Call]:
+    """A Linear of torch works on the last axis: heads go there, meet their weights, and go back."""
+    places = spec["m"] * spec["n"] * batch
+    move = Call.over("addu", spec["heads"] * spec["m"] * batch, spec["n"])
+    return [move, Call.product("linear", 1, places, spec["heads"], spec["heads"]), move]
+
+
+def _squeeze_excite(spec: OpSpec, batch: int) -> list[Call]:
+    """Means, two small products with their activations, and the scaling."""
+    channels, reduced = spec["channels"], spec["reduced"]
+    values = Call.over("mulu", channels * batch, spec["height"] * spec["width"])
+    down, up = (Call.product("linear", 1, batch, n, k) for n, k in ((reduced, channels), (channels, reduced)))
+    return [values, down, Call.over("relu", batch, reduced), up, Call.over("relu", batch, channels), values]
+
+
+def _tokens(op: str) -> Callable[[OpSpec, int], list[Call]]:
+    """One operator on every value of (tokens, dim)."""
+    return lambda spec, batch: [Call.over(op, spec["tokens"] * batch, spec["dim"])]
+
+
+def _map(op: str) -> Callable[[OpSpec, int], list[Call]]:
+    """One operator on every value of (channels, height, width)."""
+    return lambda spec, batch: [Call.over(op, spec["channels"] * batch, spec["height"] * spec["width"])]
+
+
+def _vector(op: str) -> Callable[[OpSpec, int], list[Call]]:
+    """One operator on every value of (dim)."""
+    return lambda spec, batch: [Call.over(op, batch, spec["dim"])]
+
+
+def _heads(spec: OpSpec, batch: int) -> list[Call]:
+    parts = dict(spec.dims).get("parts", 1)
+    return [Call.over("addu", spec["tokens"] * batch, int(parts) * spec["heads"] * spec["head_dim"])]
+
+
+def _patches(spec: OpSpec, batch: int) -> list[Call]:
+    return [Call.over("addu", spec["height"] * spec["width"] * batch, spec["dim"])]
+
+
+def _relative_bias(spec: OpSpec, batch: int) -> list[Call]:
+    tokens = spec["height"] * spec["width"]
+    return [Call.over("add", spec["heads"] * tokens * batch, tokens)]
+
+
+COPY = "one element-wise pass over the values it moves"
+POOL = "one element-wise pass over what it reads"
+MAPPING: Mapping[str, Rule] = {
+    "add": Rule(_tokens("add")),
+    "average_pool": Rule(_map("addu"), POOL),
+    "average_pool_same": Rule(_map("addu"), POOL),
+    "class_token": Rule(_tokens("addu"), COPY),
+    "conv2d": Rule(_conv2d, "the product of patches and filters"),
+    "dense": Rule(_dense),
+    "embedding": Rule(_tokens("addu"), COPY),
+    "flatten_map": Rule(lambda spec, batch: [], "nothing: no value moves"),
+    "flatten_patches": Rule(_patches, COPY),
+    "gelu": Rule(_tokens("gelu")),
+    "global_pool": Rule(_map("addu"), POOL),
+    "layernorm": Rule(_tokens("layernorm")),
+    "linear": Rule(_linear),
+    "map_add": Rule(_map("add")),
+    "map_norm": Rule(_map("mulu"), "one element-wise pass, since its mean and spread are constants"),
+    "map_relu": Rule(_map("relu")),
+    "map_silu": Rule(_map("gelu"), "GELU"),
+    "map_zero": Rule(_map("mulu")),
+    "matmul": Rule(_matmul),
+    "merge_heads": Rule(_heads, COPY),
+    "mix_heads": Rule(_mix_heads, "a product between two element-wise passes"),
+    "position": Rule(_tokens("add")),
+    "relative_bias": Rule(_relative_bias),
+    "relu": Rule(_tokens("relu")),
+    "segment": Rule(_tokens("addu")),
+    "select_token": Rule(_vector("addu"), COPY),
+    "silu": Rule(_tokens("gelu"), "GELU"),
+    "softmax": Rule(_softmax),
+    "split_heads": Rule(_heads, COPY),
+    "squeeze_excite": Rule(_squeeze_excite, "two element-wise passes, two products, two activations"),
+    "tanh": Rule(_vector("tanh")),
+    "unflatten_patches": Rule(_patches, COPY),
+}
+"""Every primitive a GPU operator stands for, by its exact name; another one is refused."""
+
+
+def find(place: Workspace, device: Device) -> tuple[Path, dict[str, Any]] | None:
+    """(folder, card) of the model to ask about a GPU; None for other devices, and where nothing was fitted.
+
+    One adapted to it comes before one of any GPU; of both, the workspace's own before a shipped one.
+    """
+    if device.kind != "gpu":
+        return None
+    for folder in (device.name, FAMILY):
+        paths = place.each("predictors", folder, pattern=f"*/{cards.CARD}")
+        for path in sorted(paths, key=lambda each: not each.is_relative_to(place.root)):
+            card = cards.read(path)
+            if card.get("kind") == KIND and card.get("device") in (None, device.name):
+                return path.parent, card
+    return None
+
+
+class Prices(NamedTuple):
+    """What ops cost, in ms: one entry each."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True)
+class SpaceOps:
+    """The latency of one space's networks: three sums over ops, compiled."""
+
+    facts: Facts
+    compiled: CompiledSum
+    low: CompiledSum
+    high: CompiledSum
+    margin: float | None = None
+    """None: launches and products have unlike intervals, so that no one number says how far above the value they reach."""
+
+    def predict(self, population: Population) -> Latencies:
+        """Every architecture; nothing of it was measured.
+
+        Bounds are sums of the ops' bounds. One model prices all ops of one GPU: where it takes the GPU for faster than it is,
+        it does so for every op. Errors that go the same way do not average out, so squares must not be summed instead.
+        """
+        nothing = np.zeros(population.shape[1])
+        return Latencies(self.compiled(population), self.low(population), self.high(population), coverage=nothing)
+
+
+@dataclass(frozen=True)
+class GpuLatency:
+    """Latencies of networks on one GPU: a `LatencyModel`."""
+
+    gpu: Gpu
+    model: GpuModel
+    setting: Setting
+    name: str
+    """Of the stored predictor, as `hwbench list predictors` shows it."""
+    card: Mapping[str, Any]
+    runtime: str | None = None
+    """The table it was fitted on does not say."""
+    statistics: tuple[str, ...] = STATISTICS
+
+    @classmethod
+    def open(cls, folder: Path, card: dict[str, Any], device: Device, setting: Setting, name: str = "") -> GpuLatency:
+        """The stored predictor of a folder, for one GPU.
+
+        Raises:
+            UsageError: the device is no GPU, or the predictor was adapted to another one.
+            DataError: the data sheet lacks an entry, or the arrays were edited.
+        """
+        gpu, model = of_device(device), restore(card["state"], cards.read_arrays(folder, card))
+        if model.adapted_to not in ("", gpu.name):
+            raise UsageError(
+                f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}. "
+                f"Run: hwbench gpu fit --tables DIR --out predictors/{FAMILY}/MINE"
+            )
+        return cls(gpu, model, setting, name or f"{folder.parent.name}/{folder.name}", card)
+
+    @property
+    def device(self) -> str:
+        """The GPU."""
+        return self.gpu.name
+
+    def for_space(self, space: Space, statistic: str) -> SpaceOps | Refusal:
+        """Its networks as three compiled sums; refused where a primitive of the space has no price."""
+        specs = slots.distinct_specs(space)
+        found = self._refuses(statistic) or self.prices(specs)
+        if isinstance(found, Refusal):
+            return found
+        place = {spec: i for i, spec in enumerate(specs)}
+        value, low, high = (
+            CompiledSum(space, lambda asked, ms=ms: ms[[place[spec] for spec in asked]])  # type: ignore[misc]
+            for ms in found
+        )
+        return SpaceOps(self.facts(specs), value, low, high)
+
+    def predict_networks(self, workloads: Sequence[Workload], statistic: str) -> Latencies | Refusal:
+        """The same sums for networks of no particular space."""
+        counts = [workload.counts() for workload in workloads]
+        specs = list(dict.fromkeys(spec for each in counts for spec in each))
+        found = self._refuses(statistic) or self.prices(specs)
+        if isinstance(found, Refusal):
+            return found
+        often = np.array([[each.get(spec, 0) for spec in specs] for each in counts], float).reshape(len(counts), len(specs))
+        return Latencies(often @ found.value, often @ found.low, often @ found.high, np.zeros(len(counts)))
+
+    def prices(self, specs: Sequence[OpSpec]) -> Prices | Refusal:
+        """The latency of each op with its bounds, all asked of the model at once."""
+        try:
+            calls = [self._calls(spec) for spec in specs]
+        except Unpriced as error:
+            return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.kinds)} operators.")
+        distinct = list(dict.fromkeys(call for each in calls for call in each))
+        place = {call: i for i, call in enumerate(distinct)}
+        often = np.zeros((len(specs), len(distinct)))
+        for row, each in zip(often, calls, strict=True):
+            np.add.at(row, [place[call] for call in each], 1)
+        return Prices(*(often @ ms for ms in self._call_ms(distinct)))
+
+    def _calls(self, spec: OpSpec) -> list[Call]:
+        """The GPU operators of an op at the setting's batch."""
+        found: list[Call] = []
+        for part in primitives(op_of(spec).expand(spec)):
+            if part.op not in MAPPING:
+                raise Unpriced(f"{part.key}: no GPU operator stands for {part.op}")
+            found += MAPPING[part.op].calls(part, self.setting.batch)
+        return found
+
+    def _call_ms(self, calls: Sequence[Call]) -> Prices:
+        """The latency of each GPU operator with its bounds."""
+        sizes = [dict(call.sizes) for call in calls]
+        ops = Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
+        value, _ = self.model.predict(self.gpu, ops)
+        low, high = self.model.bounds(self.gpu, ops)
+        low = np.minimum(low, value) * (1 - self._launch_share(ops))
+        if not self._was_seen:  # a later generation does more per watt than any in the table: only its peaks bound it
+            low = np.minimum(low, roofline(self.gpu, ops, self.model.precision))
+        return Prices(value, low, np.maximum(high, value) + GAP_MS)
+
+    @property
+    def _was_seen(self) -> bool:
+        """Whether the model saw operators of this GPU."""
+        return self.device in (self.model.adapted_to, *self.model.known)
+
+    def _launch_share(self, ops: Ops) -> np.ndarray:
+        """How much of each operator the physics lays to its launch."""
+        share = np.zeros(len(ops))
+        for family, kinds in FAMILIES.items():
+            index = np.flatnonzero(np.isin(ops.kind, kinds))
+            if len(index):
+                part = ops.take(index)
+                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.model.precision)
+                found = physics(family, self.model.core.theta[family], part, sheet, self.model.precision)
+                share[index] = found.overhead / found.ms
+        return share
+
+    def _refuses(self, statistic: str) -> Refusal | None:
+        """What no network changes: number format, scenario, statistic, a data sheet without the peak that is needed."""
+        precision = self.model.precision
+        if self.setting.dtype != precision:
+            return Refusal(f"{self.name} knows {precision} operators, not {self.setting.dtype}; ask with --dtype {precision}.")
+        if self.setting.scenario != SCENARIO:
+            return Refusal(f"{self.name} knows operators run {SCENARIO}, not {self.setting.scenario}; ask for {SCENARIO}.")
+        if statistic not in self.statistics:
+            return Refusal(f"{self.name} knows the statistics {', '.join(self.statistics)}, not {statistic}.")
+        if precision not in self.gpu.peaks:
+            return Refusal(
+                f"The data sheet of {self.device} states no {precision} peak; add tflops_{precision} to its device file."
+            )
+        return None
+
+    def facts(self, specs: Sequence[OpSpec]) -> Facts:
+        """What every use of it says; its fingerprint covers the data sheet, which the numbers depend on as well."""
+        return Facts(
+            name=self.name,
+            predictor=KIND,
+            spaces=(),
+            fitted_at=self.card.get("fitted_at"),
+            mean_abs_error=None,
+            networks=0,
+            certified=False,
+            fingerprint=fingerprint([self.card["arrays_sha256"], self.card["state"], asdict(self.gpu), self.setting.key]),
+            card_sha256=cards.sha256_of(self.card),
+            note=self._note(specs),
+        )
+
+    def _note(self, specs: Sequence[OpSpec]) -> str:
+        """That no network was measured; what the model saw; what is not counted; which ops something else stands for."""
+        primitive = {part.op for spec in specs for part in primitives(op_of(spec).expand(spec))}
+        near = sorted(name for name in primitive if MAPPING[name].stands_for)
+        return (
+            f"hwbench measured nothing on {self.device}, and this predictor never saw a network: operators from its data sheet "
+            f"and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows {GAP_MS:g} ms "
+            f"each, the lower one no launch at all); min and p50 are one number; approximated: {', '.join(near) or 'nothing'}"
+        )
+
+    def _seen(self) -> str:
+        """Which measured operators stand behind the model."""
+        known = len(self.model.known)
+        if self.model.adapted_to:
+            return f"{sum(len(each.kind) for each in self.model.evidence.values())} of its operators in a public table"
+        if self._was_seen:
+            return f"a public table of operators of it and {known - 1} other GPUs"
+        return f"a public table of operators of {known} other GPUs, none of it"

@@ -1,0 +1,272 @@
+"""Which stored predictor answers for a space on a device, and what a search keeps of it.
+
+Asked in this order: a sum of table rows calibrated on the space; a regression or a transfer whose columns are the space's
+genes; GPU operators from a data sheet. What comes last is never certified, and says so. A sum calibrated on other spaces
+answers only when an uncertified answer was asked for, because there a command exists that would mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwbench.core.errors import DataError, UnknownName, UsageError
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
+from hwbench.lut.table import DEFAULT_RUNTIME, Lut
+from hwbench.network.spec import Setting
+from hwbench.predictor import card as cards
+from hwbench.predictor import space_latency as sums
+from hwbench.predictor.base import LatencyModel, Refusal, SpaceLatency
+from hwbench.predictor.few_shot.latency import TransferLatency
+from hwbench.predictor.gpu import latency as gpu_latency
+from hwbench.predictor.gpu.latency import GpuLatency
+from hwbench.predictor.space_latency import Fitted
+from hwbench.predictor.tabular.latency import TabularLatency
+from hwbench.space.base import Space
+
+KEPT = "predictors"
+"""Folder of a search that keeps the predictors it used, each under its fingerprint."""
+TABLE, TRANSFER, GPU = "table", "transfer", "gpu-ops"
+"""Kinds of cards, beside that of sums."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The predictor that answers for a space, with the files it comes from."""
+
+    folder: Path
+    card: Mapping[str, Any]
+    model: LatencyModel
+    latency: SpaceLatency
+
+
+def choose(
+    space: Space,
+    statistic: str,
+    device: str = "local",
+    runtime: str = DEFAULT_RUNTIME,
+    setting: Setting = Setting(),
+    workspace: str | Path = ".",
+    uncertified: bool = False,
+) -> Chosen:
+    """The predictor to ask about a space.
+
+    Args:
+        space: Search space.
+        statistic: min or p50.
+        device: `local` or a device's name.
+        runtime: Inference runtime.
+        setting: dtype, batch, threads.
+        workspace: Where predictors are looked for, before the shipped ones.
+        uncertified: Take a sum that was calibrated on other spaces, too.
+
+    Raises:
+        UsageError: nothing here knows this space on this device; the message says what is known instead, and what to do.
+        MissingOps: the only predictor lacks ops of the space.
+    """
+    place = Workspace.at(workspace)
+    name = devices.resolve(device, place.root)
+    stored = sums.stored_sums(place, name, runtime, setting)
+    refusals: list[Refusal] = []
+    for chosen in _knowing(space, statistic, stored, place, name, device == "local", (runtime, setting), refusals):
+        return chosen
+    if stored and uncertified:
+        every = [_of(each, sums.open_sum(*each, local=device == "local"), space, statistic) for each in stored]
+        known = [each for each in every if isinstance(each, Chosen)]
+        if not known:
+            raise next(each for each in every if isinstance(each, Refusal)).raised()
+        return known[0]
+    if stored:
+        raise sums.never_saw(space.name, name, runtime, setting, [card for _, card in stored])
+    for chosen in _from_data_sheet(space, statistic, place, name, (runtime, setting), refusals):
+        return chosen
+    raise _nothing(space, place, name, runtime, setting, refusals)
+
+
+def _knowing(
+    space: Space,
+    statistic: str,
+    stored: Sequence[tuple[Path, dict[str, Any]]],
+    place: Workspace,
+    device: str,
+    local: bool,
+    at: tuple[str, Setting],
+    refusals: list[Refusal],
+) -> Iterator[Chosen]:
+    """Sums calibrated on the space, then tables whose columns are its genes, samples of it first; why not is noted."""
+    for folder, card in stored:
+        if space.name in card["spaces"]:
+            found = _of((folder, card), sums.open_sum(folder, card, local=local), space, statistic)
+            if isinstance(found, Refusal):
+                raise found.raised()
+            yield found
+    columns = sorted(_of_columns(place, device), key=lambda each: space.name not in each[1].get("spaces", ()))
+    for folder, card in columns:
+        found = _of((folder, card), _open_columns(folder, card), space, statistic)
+        if isinstance(found, Chosen) and at != (DEFAULT_RUNTIME, Setting()):
+            found = Refusal(
+                f"{device}/{folder.name} knows one setting only, its table's: leave out --runtime, --dtype, --batch, --threads"
+            )
+        if isinstance(found, Refusal):
+            refusals.append(found)
+        else:
+            yield found
+
+
+def _of_columns(place: Workspace, device: str) -> list[tuple[Path, dict[str, Any]]]:
+    """(folder, card) of regressions over columns and of transfers."""
+    read = [(path.parent, cards.read(path.parent)) for path in place.each("predictors", device, pattern=f"*/{cards.CARD}")]
+    return [(folder, card) for folder, card in read if card.get("kind") in (TABLE, TRANSFER)]
+
+
+def _open_columns(folder: Path, card: dict[str, Any], name: str = "") -> LatencyModel:
+    return TabularLatency.open(folder, card, name) if card["kind"] == TABLE else TransferLatency.open(folder, card, name)
+
+
+def _from_data_sheet(
+    space: Space, statistic: str, place: Workspace, name: str, at: tuple[str, Setting], refusals: list[Refusal]
+) -> Iterator[Chosen]:
+    """GPU operators, where the device file is a GPU's."""
+    try:
+        device = devices.get(name, place.root)
+    except UnknownName:
+        return
+    stored = gpu_latency.find(place, device) if device.kind == "gpu" else None
+    if stored is None:
+        return
+    found = _of(stored, GpuLatency.open(*stored, device, at[1]), space, statistic)
+    if isinstance(found, Refusal):
+        refusals.append(found)
+    else:
+        yield found
+
+
+def of_space(model: LatencyModel, space: Space, statistic: str) -> SpaceLatency:
+    """What a model knows of a space.
+
+    Raises:
+        HwbenchError: nothing; the message says why.
+    """
+    found = model.for_space(space, statistic)
+    if isinstance(found, Refusal):
+        raise found.raised()
+    return found
+
+
+def _of(stored: tuple[Path, Mapping[str, Any]], model: LatencyModel, space: Space, statistic: str) -> Chosen | Refusal:
+    found = model.for_space(space, statistic)
+    return found if isinstance(found, Refusal) else Chosen(*stored, model, found)
+
+
+def _nothing(
+    space: Space, place: Workspace, device: str, runtime: str, setting: Setting, refusals: Sequence[Refusal]
+) -> UsageError:
+    """What is known of the device instead; advice to profile only where that can be done."""
+    try:
+        unreachable = devices.get(device, place.root).unreachable
+    except UnknownName:
+        unreachable = None
+    if not unreachable and not refusals:
+        return sums.nothing_fitted(place, device, runtime, setting, space.name)
+    known = [f"{device}/{path.parent.name}" for path in place.each("predictors", device, pattern=f"*/{cards.CARD}")]
+    reasons = "; ".join(refusal.reason for refusal in refusals)
+    end = (
+        f"and it cannot be measured from here: {unreachable}"
+        if unreachable
+        else "or profile it: hwbench profile --device " + device
+    )
+    return UsageError(
+        f"Nothing tells latencies of {space.name} on {device}. There is {', '.join(known) or 'no predictor of it'}"
+        f"{f' ({reasons})' if reasons else ''}, {end}."
+    )
+
+
+def stale(model: LatencyModel, space: str, workspace: str | Path) -> str | None:
+    """One sentence, with the command, if the table's rows of a space are not those a sum was fitted on; else None."""
+    if not isinstance(model, Fitted):
+        return None
+    card = model.card
+    path = Workspace.at(workspace).find("luts", card["device"], f"{card['runtime']}.parquet")
+    before = card["lut"].get("rows_by_space", {}).get(space)
+    if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
+        return None
+    if before is not None and before == sums.rows_of(space, Lut.read(path), model.setting):
+        return None
+    sizes = card["networks_per_space"]
+    return (
+        f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
+        f"Run: {sums.fit_command(card['spaces'], card['device'], card['runtime'], model.setting)} "
+        f"--networks {sizes['fit']} --holdout {sizes['holdout']} --seed {card['seed']} --stored"
+    )
+
+
+def keep(chosen: Chosen, folder: Path) -> None:
+    """Copies a predictor into the folder of a search that uses it: what it says later must be what it said then."""
+    cards.copy(chosen.folder, chosen.card, folder / KEPT / chosen.latency.facts.fingerprint)
+
+
+def kept(
+    folder: Path,
+    used: Mapping[str, Any],
+    space: Space,
+    statistic: str,
+    place: Workspace,
+    device: str,
+    runtime: str,
+    setting: Setting,
+) -> Chosen:
+    """The predictor a search used, by its fingerprint: the search's own copy or, in folders of older versions, the stored one.
+
+    Args:
+        folder: Of the search.
+        used: What the search says of it (`Facts`); older versions state the fingerprint alone.
+        space: What was searched.
+        statistic: Likewise.
+        place: Workspace.
+        device: It predicts for.
+        runtime: Likewise.
+        setting: Likewise.
+
+    Raises:
+        UsageError: it is gone; another one would tell other numbers.
+        DataError: the copy was edited.
+    """
+    asked = used["fingerprint"]
+    copy = folder / KEPT / asked
+    if (copy / cards.CARD).exists():
+        card = sums.read_card(copy)
+        found = _of((copy, card), _open(copy, card, used.get("name", ""), device, place, setting), space, statistic)
+        if isinstance(found, Refusal):
+            raise found.raised()
+        facts = found.latency.facts
+        if facts.fingerprint != asked or facts.card_sha256 != used.get("card_sha256", facts.card_sha256):
+            raise DataError(
+                f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out."
+            )
+        return found
+    for at, card in sums.stored_sums(place, device, runtime, setting):
+        opened = sums.open_sum(at, card)
+        if opened.fingerprint == asked:
+            found = _of((at, card), opened, space, statistic)
+            if isinstance(found, Refusal):
+                raise found.raised()
+            return found
+    raise UsageError(
+        f"The predictor {folder} was searched with ({asked}) is gone: it was fitted again since, and {folder} keeps no copy. "
+        "Run: hwbench search with another --out"
+    )
+
+
+def _open(folder: Path, card: dict[str, Any], name: str, device: str, place: Workspace, setting: Setting) -> LatencyModel:
+    """The model behind a card, whatever its kind."""
+    match card["kind"]:
+        case sums.KIND:
+            return sums.open_sum(folder, card, name)
+        case "table" | "transfer":
+            return _open_columns(folder, card, name)
+        case "gpu-ops":
+            return GpuLatency.open(folder, card, devices.get(device, place.root), setting, name)
+    raise DataError(f"{folder / cards.CARD} is the card of a {card['kind']} predictor, which tells no latency of a space.")
