@@ -22,6 +22,14 @@ MAIN_COLUMNS = {
     "kept": "kept",
 }
 """A report's main table, as wide as a terminal."""
+PREDICTED_COLUMNS = {
+    "network": "network",
+    "proxy": "score",
+    "predicted_ms": "predicted ms",
+    "low_ms": "low ms",
+    "upper_ms": "upper ms",
+}
+"""The same where nothing could be measured."""
 
 
 def emit_json(document: Any) -> None:
@@ -62,14 +70,19 @@ def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
     """Which predictor speaks: its name, the spaces it was calibrated on, its age and its error."""
     from datetime import UTC, datetime
 
-    days = (datetime.now(UTC) - datetime.fromisoformat(used["fitted_at"])).days
-    age = "today" if days < 1 else f"{days} day{'s' * (days > 1)} ago"
+    age = "some time ago"
+    if used["fitted_at"] is not None:
+        days = (datetime.now(UTC) - datetime.fromisoformat(used["fitted_at"])).days
+        age = "today" if days < 1 else f"{days} day{'s' * (days > 1)} ago"
     error = f"error on {space} unknown"
     if used["mean_abs_error"] is not None:
         error = f"{used['mean_abs_error']:.1%} mean error on {used['networks']} unseen networks of {space}"
     typer.echo(
-        f"{cost}: {used['name']} ({used['predictor']}), calibrated on {', '.join(used['spaces'])}, fitted {age}, {error}"
+        f"{cost}: {used['name']} ({used['predictor']}), calibrated on {', '.join(used['spaces']) or 'no space'}, "
+        f"fitted {age}, {error}"
     )
+    if used.get("note"):
+        typer.echo(f"note: {used['note']}")
     if not used["certified"]:
         typer.echo(f"UNCERTIFIED: no calibration saw {space}; nothing says how often these bounds hold.")
     if used.get("stale"):

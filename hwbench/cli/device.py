@@ -115,30 +115,34 @@ def show(
 
 @app.command("list")
 def list_devices(workspace: options.Workspace = options.HERE, json: options.Json = False) -> None:
-    """List every known device."""
+    """List every known device: what is known of it (table, predictor, data sheet) and what can be asked of it."""
     from hwbench.core.workspace import Workspace
     from hwbench.device import files
+    from hwbench.predictor.known import known_of
 
-    found = [files.read(path) for path in files.files(Workspace.at(workspace))]
+    place = Workspace.at(workspace)
+    found = [(device, known_of(device, place)) for device in map(files.read, files.files(place))]
+    if json:
+        console.emit_json([{**_facts(device), **known.document()} for device, known in found])
+        return
     rows = [
         {
-            "name": d.name, "kind": d.kind, "cpu": d.cpu_model, "cores": d.cores or None, "local": d.is_local, "reach": d.reach,
-            "reachable": d.unreachable or "yes", "file": str(d.path),
+            "name": device.name,
+            "reach": "no" if known.unreachable else "here" if device.is_local else device.reach,
+            "known": "\n".join(known.told()),
+            "asked": "\n".join(known.asked()),
         }
-        for d in found
-    ]  # fmt: skip
-    if json:
-        console.emit_json(rows)
-    else:
-        heads = {
-            "name": "name",
-            "kind": "kind",
-            "cpu": "CPU or GPU",
-            "cores": "cores",
-            "reach": "reach",
-            "reachable": "reachable",
-        }
-        console.table("Devices", rows, heads)
+        for device, known in found
+    ]
+    console.table("Devices", rows, {"name": "name", "reach": "reached", "known": "what is known", "asked": "what can be asked"})
+
+
+def _facts(d: Device) -> dict[str, object]:
+    """What a device's file says of it, in short."""
+    return {
+        "name": d.name, "kind": d.kind, "cpu": d.cpu_model, "cores": d.cores or None, "local": d.is_local, "reach": d.reach,
+        "reachable": d.unreachable or "yes", "file": str(d.path),
+    }  # fmt: skip
 
 
 def _show(found: Device, json: bool) -> None:

@@ -14,20 +14,26 @@ PLURALS = {
     "ops": "op", "spaces": "space", "reaches": "transport", "runtimes": "runtime", "regressors": "regressor",
     "predictors": "aggregator", "proxies": "proxy", "objectives": "objective", "strategies": "strategy", "tables": "benchmark",
 }  # fmt: skip
+DEVICES = "devices"
 
 
 def run(
-    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(PLURALS)}.")],
+    kind: Annotated[str, typer.Argument(help=f"One of {', '.join((*PLURALS, DEVICES))}.")],
     workspace: options.Workspace = options.HERE,
     json: options.Json = False,
 ) -> None:
-    """List what is registered: parts by name with what they are; fitted predictors with their errors."""
+    """List what is registered: parts by name with what they are; fitted predictors with their errors; devices."""
+    if kind in (DEVICES, "device"):
+        from hwbench.cli.device import list_devices
+
+        list_devices(workspace, json)
+        return
     from hwbench.core import registry
     from hwbench.core.errors import UnknownName
 
     singular = PLURALS.get(kind, PLURALS.get(f"{kind}s", kind))
     if singular not in registry.kinds():
-        raise UnknownName(registry.unknown("kind", kind, PLURALS))
+        raise UnknownName(registry.unknown("kind", kind, (*PLURALS, DEVICES)))
     rows = [{"name": name, "about": registry.about(singular, name)} for name in registry.names(singular)]
     if singular == "space":
         from hwbench.space import activity, slots

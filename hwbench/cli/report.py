@@ -24,5 +24,8 @@ def run(
     if json:
         console.emit_json(done)
         return
-    console.table("Measured", done["table"], console.MAIN_COLUMNS)
+    if any(row["kept"] is not None for row in done["table"]):
+        console.table("Measured", done["table"], console.MAIN_COLUMNS)
+    else:
+        console.table("Predicted, not measured", done["table"], console.PREDICTED_COLUMNS)
     typer.echo(f"{done['markdown']}\n{done['html']}")

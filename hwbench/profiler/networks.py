@@ -1,4 +1,8 @@
-"""Whole networks measured end to end, all interleaved, into the table of networks. Latencies in ms."""
+"""Whole networks measured end to end, all interleaved, into the table of networks. Latencies in ms.
+
+On any device that answers: here, over ssh, or under emulation, where instructions are counted and nothing is timed. Wherever
+they run, their results are held against those of onnxruntime here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from hwbench.network.spec import Setting
 from hwbench.profiler.model_files import model_files
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.resume import measure_into
-from hwbench.profiler.target import reached
+from hwbench.profiler.target import Target, reached
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
 
@@ -33,12 +37,27 @@ def measure_networks(
     workspace: str | Path = ".",
     policy: Policy = NETWORK_POLICY,
     tick: Tick = no_tick,
+    target: Target | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Measures whole networks end to end, all interleaved; returns key -> row of the networks table."""
+    """Measures whole networks end to end, all interleaved; returns key -> row of the networks table.
+
+    Args:
+        sets: Architectures, of whatever spaces.
+        device: `local` or a device's name.
+        runtime: Inference runtime.
+        setting: dtype, batch, threads.
+        workspace: Where the table of networks is kept.
+        policy: How long each network is measured; where instructions are counted, the way of counting is fixed.
+        tick: Progress.
+        target: The device, for who reached it already; it takes the place of `device` and `runtime`.
+
+    Raises:
+        MeasurementError: the device cannot be reached or was lost, or a network does not run there.
+    """
     place = Workspace.at(workspace)
-    target = reached(device, runtime, place)
+    target = target or reached(device, runtime, place)
     name, here = target.name, target.environment
-    path = luts.lut_path(place, name, runtime).with_suffix(".networks.parquet")
+    path = luts.lut_path(place, name, target.runtime).with_suffix(".networks.parquet")
     journal = Journal(path.with_suffix(".samples.jsonl"))
     values: dict[str, Any] = {}
     networks: dict[str, Network] = {}

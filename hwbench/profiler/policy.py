@@ -29,7 +29,7 @@ How others stop, and what was taken:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hwbench.lut.verdict import PRECISION
@@ -84,6 +84,14 @@ class Policy:
     def message(self) -> dict[str, Any]:
         """As the worker reads it."""
         return {**asdict(self), "slow": SLOW}
+
+    def longer(self) -> Policy:
+        """For what this one left in doubt: as many processes again, without giving up half-way.
+
+        What was taken before counts, so that a second pass goes on where the first one ended.
+        """
+        most = 2 * self.max_processes
+        return replace(self, min_processes=min(self.max_processes + AGREEING, most), max_processes=most, patience=0)
 
     def content(self, levels_ns: Sequence[float]) -> bool:
         """Whether an item needs no further process, from the levels of its processes in the order taken."""

@@ -86,6 +86,14 @@ def reached(device: str, runtime: str, place: Workspace) -> Target:
     return Target(name, runtime, reach, Environment(told))
 
 
+def answering(device: str, runtime: str, place: Workspace) -> Target | str:
+    """The same, or why it does not answer: one sentence, for who can go on without it."""
+    try:
+        return reached(device, runtime, place)
+    except MeasurementError as error:
+        return str(error)
+
+
 def require_local(device: str, place: Workspace) -> str:
     """The name of this machine's device, for what can be measured only here."""
     name = devices.resolve(device, place.root)

@@ -27,7 +27,8 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.limit import LATENCY
 from hwbench.optimize.search import PLAIN, UPPER_BOUND
-from hwbench.predictor.space_latency import Fitted
+from hwbench.predictor.base import Facts
+from hwbench.predictor.models import Chosen
 from hwbench.space import slots
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.study import schema as study_schema
@@ -51,7 +52,7 @@ class Evidence:
     random: Sequence[Mapping[str, Any]]
     trials: Mapping[str, np.ndarray]
     """Those that have a score."""
-    fitted: Fitted
+    chosen: Chosen
     """The predictor the search used."""
     lut: Lut
     device: devices.Device | None
@@ -84,12 +85,17 @@ class Evidence:
     @property
     def card(self) -> Mapping[str, Any]:
         """What that predictor rests on."""
-        return self.fitted.card
+        return self.chosen.card
+
+    @property
+    def facts(self) -> Facts:
+        """What every use of that predictor says about it."""
+        return self.chosen.latency.facts
 
     @property
     def certified(self) -> bool:
         """Whether the bounds come from a calibration that saw this space."""
-        return certified(self.about, self.fitted, self.space)
+        return certified(self.about, self.chosen)
 
     @property
     def bounded(self) -> bool:
@@ -144,7 +150,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
         finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
         random=[row for row in rows if row["role"] == "random"],
         trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
-        fitted=searched_with(folder, about, LATENCY, place),
+        chosen=searched_with(folder, document, LATENCY, place),
         lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
         device=device,
     )

@@ -138,7 +138,7 @@ def made(e: Evidence) -> Section:
     changed = "" if e.same_lut else " (not the one stored now)"
     facts = [
         ("hwbench", versions),
-        ("predictor", f"{e.fitted.name}, calibrated on {', '.join(e.card['spaces'])}"),
+        ("predictor", f"{e.facts.name}, calibrated on {', '.join(e.card['spaces'])}"),
         ("predictor fitted", str(e.card["fitted_at"])),
         ("networks verified", str(e.verification["verified_at"])),
         ("space size", f"{int(e.about['space_size']):,} architectures"),
@@ -174,7 +174,7 @@ def _commands(e: Evidence) -> list[str]:
     for name, most in (about.get("limits") or {}).items():
         search += ["--limit", f"{name}={most!r}"]
     search += [] if e.bounded else ["--plain"]
-    search += [] if e.fitted.certifies(e.space) else ["--uncertified"]
+    search += [] if e.facts.certified else ["--uncertified"]
     search += ["--out", out]
     seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
     return [

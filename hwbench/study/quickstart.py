@@ -20,9 +20,9 @@ from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.search import search
 from hwbench.predictor.fit import fit
+from hwbench.predictor.models import of_space
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.profile import profile
 from hwbench.space import activity as spaces
@@ -68,7 +68,7 @@ def quickstart(
     say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
     space = registry.get("space", SPACE)
     drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
-    budget_ms = round(float(np.median(latency_cost(fitted, space, "min").value(drawn))), 2)
+    budget_ms = round(float(np.median(of_space(fitted, space, "min").predict(drawn).value_ms)), 2)
     name = f"quickstart-{fingerprint([fitted.card['statistics'], seed])[:8]}"
     folder = place.path("reports", name)
     with progress("4/6 searching") as tick:

@@ -197,7 +197,7 @@ def _doubts(e: Evidence) -> list[str]:
         found.append(
             f"p50 moves with the machine's load: its process medians spread by {percent(moves)} % (median over the networks)."
         )
-    if not e.fitted.certifies(e.space):
+    if not e.facts.certified:
         found.append(
             f"Uncertified: the predictor was calibrated on {', '.join(e.card['spaces'])}, not on {e.space}; nothing says how "
             f"often its bounds hold here. Run: hwbench fit --space {e.space}, then search with another --out"

@@ -1,9 +1,13 @@
 """Measures finalists and random networks end to end, predicted and measured side by side.
 
-Everything is measured in one interleaved run. Baselines stand beside the prediction: the plain sum of rows,
-calibrated FLOPs, and, where the table has primitive rows, their sum with and without calibration.
+Everything is measured in one interleaved run, where the device is: here or over ssh. A device that cannot be reached is no
+failure: the verification says that nothing was measured, and why. Finalists whose rows are in doubt are measured on once.
+
+Baselines stand beside the prediction: the plain sum of rows, calibrated FLOPs, and, where the table has primitive rows, their
+sum with and without calibration.
 Other limits of the search are checked again, each as far as it can be here: sizes are counted on the whole networks,
-latencies of other devices are predicted once more. The predictors asked are those the search used, by their fingerprint.
+instructions too where the emulator is set up, latencies of other devices are predicted once more. The predictors asked are
+those the search used, by their fingerprint.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import schema, stats
+from hwbench.core import registry, schema, stats
 from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
@@ -29,19 +33,33 @@ from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import Setting
-from hwbench.optimize.limit import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, instructions_m, recounted
+from hwbench.optimize.limit import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, recounted
 from hwbench.optimize.search import PLAIN, UPPER_BOUND
-from hwbench.predictor import space_latency as estimators
+from hwbench.predictor import models
 from hwbench.predictor.baselines import flops_of, primitive_sum_ms
 from hwbench.predictor.card import CARD
+from hwbench.predictor.models import Chosen
 from hwbench.predictor.space_latency import Fitted
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.target import require_local
+from hwbench.profiler.target import Target
 from hwbench.space import lowering as spaces
 from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
 from hwbench.space.sample import sample
 from hwbench.study import schema as study_schema
+from hwbench.study.finalists import (
+    ROWS,
+    SUMMARY,
+    best_kept,
+    check_environment,
+    counted_m,
+    doubts,
+    measure_on,
+    measured_where,
+    timed_target,
+    unmeasured,
+    write_unmeasured,
+)
 
 VERSION = 1
 ESTIMATES = ("predicted_ms", "flops_ms", "plain_sum_ms", "primitive_sum_ms", "primitive_calibrated_ms")
@@ -58,61 +76,86 @@ def verify(
 ) -> dict[str, Any]:
     """Measures a search's finalists and random networks of its space; writes verification.parquet and .json.
 
+    Where its device cannot be reached, verification.json says why (`measured` is false) and has no measured number.
+
     Args:
         result: The folder a search wrote.
         random: Random networks measured beside the finalists.
         seed: Draws the random networks (never those the predictor was fitted on).
         workspace: Where predictor and tables are.
-        policy: How long each network is measured.
+        policy: How long each network is measured; finalists whose verdict is not stable go on for longer, once.
         tick: Progress.
+
+    Raises:
+        MeasurementError: the device cannot be reached and an earlier verification was measured, or it was lost meanwhile.
+        EnvironmentMismatch: the device is not what the predictor was fitted on.
     """
-    folder = Path(result)
+    folder, place = Path(result), Workspace.at(workspace)
     document = read_json(folder / RESULT_NAME, "search result")
     if "search" not in document:
         raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
     about = document["search"]
     finalists = of_values(document["space"], document["architectures"])
-    require_local(about["device"], Workspace.at(workspace))
-    fitted = searched_with(folder, about, LATENCY, Workspace.at(workspace))
-    luts.check_local(Environment(fitted.card["environment"]), fitted.folder / CARD)
-    fitted_on = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"], *finalists.keys}
-    drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
-    sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
-    roles = ["winner", *["finalist"] * (len(finalists) - 1)]
-    rows = compare(sets, fitted, about["statistic"], workspace, policy, tick, roles)
-    summary = {
+    chosen = searched_with(folder, document, LATENCY, place)
+    known = {
         "schema": VERSION,
         "space": document["space"],
         "statistic": about["statistic"],
         "budget_ms": about["budget_ms"],
-        "winner": next(row for row in rows if row["role"] == "winner"),
-        "kept": _kept(rows, about["budget_ms"]),
-        "predictor": fitted.about(document["space"], about["statistic"]),
-        "certified": certified(about, fitted, document["space"]),
-        "limits": check_limits(folder, about, finalists, rows[: len(finalists)], workspace),
-        "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
-        "accuracy_on": "random networks" if random else "finalists",
-        "noise": latency.noise(rows),
+        "device": about["device"],
+        "predictor": chosen.latency.facts.document(),
+        "certified": certified(about, chosen),
         "seed": seed,
         "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    schema.write(folder / "verification.parquet", study_schema.VERIFICATION, rows, {"statistic": about["statistic"]})
-    write_json(folder / "verification.json", summary)
+    target = timed_target(about["device"], about["runtime"], place)
+    fitted = chosen.model
+    if isinstance(target, Target) and not isinstance(fitted, Fitted):
+        target = (
+            f"{chosen.latency.facts.name} was not fitted on measurements of hwbench, which {about['device']} now would give"
+        )
+    if isinstance(target, str) or not isinstance(fitted, Fitted):
+        limits = check_limits(folder, document, finalists, [], workspace, tick, f"not measured: {target}")
+        return write_unmeasured(folder, {**known, **unmeasured(about, finalists, str(target)), "limits": limits})
+    check_environment(Environment(fitted.card["environment"]), fitted.folder / CARD, target)
+    fitted_on = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"], *finalists.keys}
+    drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
+    sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
+    roles = ["winner", *["finalist"] * (len(finalists) - 1)]
+    rows = compare(sets, fitted, about["statistic"], workspace, policy, tick, roles, target)
+    limits = check_limits(folder, document, finalists, rows[: len(finalists)], workspace, tick, measured_where(about, target))
+    summary = {
+        **known,
+        "measured": True,
+        "winner": next(row for row in rows if row["role"] == "winner"),
+        "kept": _kept(rows, about["budget_ms"]),
+        "best_kept": best_kept(about, finalists, rows, limits),
+        "doubtful": doubts(rows[: len(finalists)], about["statistic"]),
+        "limits": limits,
+        "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
+        "accuracy_on": "random networks" if random else "finalists",
+        "noise": latency.noise(rows),
+    }
+    schema.write(folder / ROWS, study_schema.VERIFICATION, rows, {"statistic": about["statistic"]})
+    write_json(folder / SUMMARY, summary)
     return summary
 
 
-def searched_with(folder: Path, about: Mapping[str, Any], limit: str, place: Workspace) -> Fitted:
+def searched_with(folder: Path, document: Mapping[str, Any], limit: str, place: Workspace) -> Chosen:
     """The predictor behind one limit of a search, as it was then."""
+    about = document["search"]
+    space = registry.get("space", document["space"])
     fingerprint = about["predictor"] if limit == LATENCY else about["other_predictors"][limit]
     used = {**about.get("predictors", {}).get(limit, {}), "fingerprint": fingerprint}
     device, _, runtime = limit.removeprefix(ELSEWHERE).partition("/")
     where = about["device"] if limit == LATENCY else devices.resolve(device, place.root)
-    return estimators.kept(folder, used, place, where, runtime or about["runtime"], Setting(**about["setting"]))
+    at = (place, where, runtime or about["runtime"], Setting(**about["setting"]))
+    return models.kept(folder, used, space, about["statistic"], *at)
 
 
-def certified(about: Mapping[str, Any], fitted: Fitted, space: str) -> bool:
+def certified(about: Mapping[str, Any], chosen: Chosen) -> bool:
     """Whether a search's claim holds: searches of version 0.1 claimed it also where no calibration saw the space."""
-    return bool(about["certified"]) and fitted.certifies(space)
+    return bool(about["certified"]) and chosen.latency.facts.certified
 
 
 def compare(
@@ -123,10 +166,17 @@ def compare(
     policy: Policy = NETWORK_POLICY,
     tick: Tick = no_tick,
     roles: Sequence[str] = (),
+    target: Target | None = None,
 ) -> list[dict[str, Any]]:
-    """Measures architectures and puts every estimate beside; `roles` name the first ones, the rest is random."""
+    """Measures architectures and puts every estimate beside; `roles` name those of the first set, the rest is random."""
     card = fitted.card
-    measured = measure_networks(sets, card["device"], card["runtime"], fitted.setting, workspace, policy, tick)
+
+    def measure(these: Sequence[Architectures], how: Policy) -> dict[str, dict[str, Any]]:
+        return measure_networks(these, card["device"], card["runtime"], fitted.setting, workspace, how, tick, target)
+
+    measured = measure(sets, policy)
+    if roles:
+        measured = measure_on(sets[0], measured, lambda some: measure([some], policy.longer()))
     table = Lut.read(luts.find_lut(Workspace.at(workspace), card["device"], card["runtime"]))
     keep = {c.name for c in study_schema.VERIFICATION.columns}
     rows: list[dict[str, Any]] = []
@@ -172,41 +222,45 @@ def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) ->
 
 def check_limits(
     folder: Path,
-    about: Mapping[str, Any],
+    document: Mapping[str, Any],
     finalists: Architectures,
     rows: Sequence[Mapping[str, Any]],
     workspace: str | Path,
+    tick: Tick = no_tick,
+    how_measured: str = "",
 ) -> list[dict[str, Any]]:
-    """Every limit of a search, the budget first: what its finalists really have, how that is known, and who keeps it."""
+    """Every limit of a search, the budget first: what its finalists really have, how that is known, and who keeps it.
+
+    Without `rows` nothing is claimed of the budget.
+    """
+    about = document["search"]
     setting, statistic = Setting(**about["setting"]), about["statistic"]
     workloads = [spaces.lower(finalists.space, column) for column in finalists.population.T]
-    found = [_checked(LATENCY, about["budget_ms"], f"measured here ({statistic})", [row["measured_ms"] for row in rows])]
+    how = how_measured or f"measured here ({statistic})"
+    found = [_checked(LATENCY, about["budget_ms"], how, [row["measured_ms"] for row in rows])]
     for name, most in (about.get("limits") or {}).items():
         if name in SIZES:
             found.append(_checked(name, most, "counted", [recounted(name, each, setting) for each in workloads]))
             continue
         if name.startswith(INSTRUCTIONS):
-            sums = [_instructions_m(name, each, about["runtime"], setting, workspace) for each in workloads]
-            found.append(_checked(name, most, "sum of counted rows", sums))
+            try:
+                found.append(_checked(name, most, *counted_m(name, finalists, about["runtime"], setting, workspace, tick)))
+            except HwbenchError as error:
+                found.append(_checked(name, most, f"not checked: {error}", []))
             continue
         try:
-            fitted = searched_with(folder, about, name, Workspace.at(workspace))
-            predicted = [fitted.predict(each, statistic, finalists.space.name) for each in workloads]
+            chosen = searched_with(folder, document, name, Workspace.at(workspace))
+            predicted = chosen.latency.predict(finalists.population)
         except HwbenchError as error:
             found.append(_checked(name, most, f"not checked: {error}", []))
             continue
         bounded = about.get("bound", UPPER_BOUND if about["certified"] else PLAIN) == UPPER_BOUND
         how = "upper bound predicted, not measured" if bounded else "predicted, not measured"
-        if bounded and not fitted.certifies(finalists.space.name):
+        if bounded and not chosen.latency.facts.certified:
             how += f"; uncertified: never calibrated on {finalists.space.name}"
-        values = [each.upper_ms if bounded else each.latency_ms for each in predicted]
+        values = (predicted.high_ms if bounded else predicted.value_ms).tolist()
         found.append(_checked(name, most, how, values))
     return found
-
-
-def _instructions_m(name: str, workload: Workload, runtime: str, setting: Setting, workspace: str | Path) -> float:
-    counts = workload.counts()
-    return float(instructions_m(name, list(counts), runtime, setting, workspace) @ np.array(list(counts.values()), float))
 
 
 def _checked(name: str, most: float, how: str, values: Sequence[float]) -> dict[str, Any]:
@@ -219,6 +273,7 @@ def _checked(name: str, most: float, how: str, values: Sequence[float]) -> dict[
         "kept": bool(values[0] <= most) if values else None,
         "finalists": sum(value <= most for value in values) if values else None,
         "of": len(values),
+        "values": [float(value) for value in values],
     }
 
 

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from hwbench.cli.device import app
 from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.workspace import Workspace
 from hwbench.device import files
+from hwbench.predictor.known import known_of
 
 
 def run(*arguments: object) -> str:
@@ -34,9 +36,88 @@ def test_the_list_says_what_can_be_reached(tmp_path):
     assert rows["raspberry-pi-4"]["reachable"].startswith("no [ssh] host in its file")
     assert rows["nvidia-rtx-4090"]["reachable"] == "only its data sheet is known"
     assert rows["emulated-cortex-a72"]["reachable"].endswith("Run: hwbench device setup emulated-cortex-a72")
-    shown = run("list", "--workspace", tmp_path)
-    assert "reachable" in shown
-    assert any("desk-pi" in line and "ssh" in line and "yes" in line for line in shown.splitlines())
+    shown = {line.split("│")[1].strip(): line for line in run("list", "--workspace", tmp_path).splitlines() if "│" in line}
+    assert shown["desk-pi"].split("│")[2].strip() == "ssh"
+    assert "measure: profile, fit, verify" in shown["desk-pi"]
+    assert shown["nvidia-rtx-4090"].split("│")[2].strip() == "no"
+
+
+def test_the_list_says_what_is_known_and_what_can_be_asked(tmp_path):
+    rows = {row["name"]: row for row in json.loads(run("list", "--workspace", tmp_path, "--json"))}
+    measured = rows["amd-epyc-25-1-1-2c"]
+    tables = {each["runtime"]: each for each in measured["tables"]}
+    assert tables["onnxruntime"]["rows"] > 2000
+    assert tables["onnxruntime"]["networks"] > 200
+    assert {"autoformer-tiny", "nasbench201", "nasvit"} <= set(measured["search"])
+    assert "ONNX files" in measured["predict"]
+    counted = rows["emulated-cortex-a72"]
+    assert (counted["tables"][0]["metric"], counted["limit"]) == ("instructions", "instructions_m@emulated-cortex-a72")
+    assert counted["search"] == []  # instructions are no latencies
+    gpu = rows["nvidia-rtx-4090"]
+    assert (gpu["data_sheet"], gpu["search"]) == (True, [])
+    assert {"autoformer-small", "bert"} <= set(gpu["search_uncertified"])
+    assert "nasbench201" not in gpu["search_uncertified"]  # no GPU operator stands for its convolutions
+    assert rows["edge-tpu"]["search"] == rows["snapdragon-855-kryo-485"]["search"] == ["nasbench201"]
+    assert [each["kind"] for each in gpu["predictors"]] == ["gpu-ops"]
+    pi = rows["raspberry-pi-4"]
+    assert (pi["search"], pi["predict"]) == ([], ["rows of hat-wmt14ende, hat-wmt14enfr"])  # whose columns are no genes
+
+
+def test_a_device_that_cannot_be_measured_is_not_told_to_be_profiled(tmp_path):
+    rows = json.loads(run("list", "--workspace", tmp_path, "--json"))
+    names = {row["name"] for row in rows if row["reachable"] != "yes"}
+    assert {"nvidia-rtx-4090", "raspberry-pi-4", "snapdragon-8-gen-2", "emulated-x86-64"} <= names
+    assert all(row["measure"] is None for row in rows if row["name"] in names)
+    name = ""
+    for cells in (line.split("│") for line in run("list", "--workspace", tmp_path).splitlines() if "│" in line):
+        name = cells[1].strip() or name
+        assert name not in names or "profile" not in cells[4]
+
+
+def test_a_regression_of_a_spaces_genes_can_be_searched_and_a_bad_card_hides_nothing(tmp_path):
+    files.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
+    columns = ["op_0_1", "op_0_2", "op_1_2", "op_0_3", "op_1_3", "op_2_3"]
+    levels = ["avg_pool_3x3", "none", "nor_conv_1x1", "nor_conv_3x3", "skip_connect"]
+    card = {
+        "schema": 2,
+        "kind": "table",
+        "target": "latency_ms",
+        "encodings": [{"column": c, "levels": levels} for c in columns],
+    }
+    others = {
+        "own": card,
+        "fewer": {**card, "encodings": card["encodings"][1:]},
+        "unlike": {**card, "encodings": [{"column": c, "levels": levels[1:]} for c in columns]},
+        "no-time": {**card, "target": "energy_mj"},
+        "newer": {**card, "schema": 99},
+    }
+    for name, content in others.items():
+        folder = tmp_path / "predictors" / "desk-pi" / name
+        folder.mkdir(parents=True)
+        (folder / "card.json").write_text(json.dumps(content))
+    found = known_of(files.get("desk-pi", tmp_path), Workspace.at(tmp_path))
+    assert {each.name.partition("/")[2]: each.spaces for each in found.predictors} == {
+        "own": ("nasbench201",), "fewer": (), "unlike": (), "no-time": (), "newer": (),
+    }  # fmt: skip
+    assert found.search == ("nasbench201",)
+    assert [each.name for each in found.predictors if each.unreadable] == ["desk-pi/newer"]
+    assert "unreadable: newer" in found.told()
+
+
+def test_list_devices_is_the_same_list(tmp_path):
+    build = pytest.importorskip("hwbench.cli.main").build
+    for more in ((), ("--json",)):
+        asked = ["list", "devices", "--workspace", str(tmp_path), *more]
+        done = CliRunner(env={"COLUMNS": "250"}).invoke(build(), asked, catch_exceptions=False)
+        assert done.stdout == run("list", "--workspace", tmp_path, *more)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_fits_a_terminal(tmp_path, columns):
+    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["list", "--workspace", str(tmp_path)], catch_exceptions=False)
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any("nvidia-rtx-4090" in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["jetson-orin-nano", "emulated-x86-64", "nvidia-rtx-4090", "snapdragon-8-gen-2"])

@@ -86,9 +86,10 @@ def card_of(space: str, lut_path: Path) -> dict[str, Any]:
 
 
 def write_predictor(folder: Path, card: dict[str, Any]) -> None:
-    """The card as version 0.1 stored it, with arrays that hold no row."""
+    """The card as version 0.1 stored it, with rows of every op of its space."""
     folder.mkdir(parents=True)
-    np.savez(folder / "arrays.npz", op_key=np.array([], str), row_ms=np.array([]))
+    keys = [spec.key for name in card["spaces"] for spec in spaces.distinct_specs(registry.get("space", name))]
+    np.savez(folder / "arrays.npz", op_key=np.array(keys), row_ms=np.ones(len(keys)))
     write_json(folder / "card.json", {**card, "arrays_sha256": evidence.sha256(folder / "arrays.npz")})
 
 

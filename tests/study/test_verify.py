@@ -18,9 +18,12 @@ from hwbench.core.files import without_nan
 from hwbench.device import files
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
+from hwbench.profiler.networks import measure_networks
+from hwbench.profiler.policy import Policy
 from hwbench.space.activity import sample
 from hwbench.space.architectures import Architectures, of_values
 from hwbench.space.lowering import lower
+from hwbench.study import finalists as found_of
 from hwbench.study import schema as study_schema
 from hwbench.study import verify
 
@@ -35,7 +38,9 @@ def verified(fitted_workspace, fast_policy, tmp_path_factory):
     search = hwbench.search(SPACE, 1e6, folder, workspace=root, evaluations=30)
     search["architectures"] = search["architectures"][:2]
     (folder / "search.json").write_text(json.dumps(search))
-    summary = hwbench.verify(folder, random=2, seed=1, workspace=root, policy=fast_policy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Policy, "longer", lambda policy: policy)  # however noisy this machine is, nothing goes on for longer
+        summary = hwbench.verify(folder, random=2, seed=1, workspace=root, policy=fast_policy)
     rows, footer = schema.read(folder / "verification.parquet", study_schema.VERIFICATION)
     return SimpleNamespace(root=root, folder=folder, search=search, summary=summary, rows=rows.to_pylist(), footer=footer)
 
@@ -174,18 +179,22 @@ def test_a_limit_that_is_broken_or_cannot_be_checked_says_so(limited):
     rows = [{"measured_ms": 5.0}, {"measured_ms": 15.0}]
     about.update(budget_ms=10.0, limits={"params_m": 1.0, f"latency_ms@{ELSEWHERE}": 1e-3, "latency_ms@nowhere": 1.0})
     about["other_predictors"]["latency_ms@nowhere"] = "anyone"
-    budget, size, other, gone = verify.check_limits(limited.folder, about, finalists, rows, limited.root)
+    budget, size, other, gone = verify.check_limits(
+        limited.folder, {"space": SPACE, "search": about}, finalists, rows, limited.root
+    )
     assert (budget["winner"], budget["kept"], budget["finalists"], budget["of"]) == (5.0, True, 1, 2)
     assert (size["kept"], size["finalists"], size["of"]) == (False, 0, 2)
     assert (other["kept"], other["finalists"]) == (False, 0)
     assert gone["how"].startswith("not checked: Unknown device 'nowhere'")
     assert (gone["winner"], gone["kept"], gone["finalists"], gone["of"]) == (None, None, None, 0)
     about["other_predictors"][f"latency_ms@{ELSEWHERE}"] = "of another day"
-    replaced = verify.check_limits(limited.folder, about, finalists, rows, limited.root)[2]
+    replaced = verify.check_limits(limited.folder, {"space": SPACE, "search": about}, finalists, rows, limited.root)[2]
     assert replaced["how"].startswith(f"not checked: The predictor {limited.folder} was searched with (of another day) is gone")
     assert replaced["kept"] is None  # another predictor's word would say nothing of this search
     about["other_predictors"].update(limited.search["search"]["other_predictors"])
-    plain = verify.check_limits(limited.folder, {**about, "bound": "plain"}, finalists, rows, limited.root)[2]
+    plain = verify.check_limits(
+        limited.folder, {"space": SPACE, "search": {**about, "bound": "plain"}}, finalists, rows, limited.root
+    )[2]
     assert plain["how"].startswith("predicted, not measured")
     assert plain["winner"] < other["winner"]
 
@@ -197,13 +206,14 @@ def test_a_search_without_limits_has_its_budget_alone(verified):
     before = {k: v for k, v in verified.search["search"].items() if k != "limits"}  # as older searches are stored
     rows = [row for row in verified.rows if row["role"] != "random"]
     finalists = of_values(SPACE, verified.search["architectures"])
-    assert len(verify.check_limits(verified.folder, before, finalists, rows, verified.root)) == 1
+    assert len(verify.check_limits(verified.folder, {"space": SPACE, "search": before}, finalists, rows, verified.root)) == 1
 
 
 def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):
     journal = verified.root / "luts" / files.local_name() / "onnxruntime.networks.samples.jsonl"
     before = journal.read_bytes()
     monkeypatch.setattr("hwbench.profiler.host.WorkerProcess", lambda *_: pytest.fail("a worker was started"))
+    monkeypatch.setattr(Policy, "longer", lambda policy: policy)
     again = hwbench.verify(verified.folder, random=2, seed=1, workspace=verified.root, policy=fast_policy)
     assert without_nan({**again, "verified_at": None}) == without_nan({**verified.summary, "verified_at": None})
     assert journal.read_bytes() == before
@@ -226,16 +236,145 @@ def test_what_is_no_search_is_refused(verified, tmp_path):
         hwbench.verify(tmp_path, workspace=verified.root)
 
 
-def test_a_search_for_another_device_is_not_measured_here(verified, tmp_path):
-    search = json.loads(json.dumps(verified.search))
-    search["search"]["device"] = "pi4"
-    (tmp_path / "search.json").write_text(json.dumps(search))
-    (device_file,) = (verified.root / "devices").glob("*.toml")
+@pytest.fixture
+def away(verified, tmp_path) -> SimpleNamespace:
+    """The same search, never verified, for a device that is another machine."""
     root = shutil.copytree(verified.root, tmp_path / "workspace")
+    (device_file,) = (root / "devices").glob("*.toml")
     (root / "devices" / "pi4.toml").write_text(device_file.read_text().replace(files.local_name(), "pi4"))
-    with pytest.raises(MeasurementError, match=f"Device pi4 is not this machine \\({files.local_name()}\\)") as error:
-        hwbench.verify(tmp_path, workspace=root)
+    folder = root / "reports" / "study"
+    search = json.loads((folder / "search.json").read_text())
+    search["search"]["device"] = "pi4"
+    (folder / "search.json").write_text(json.dumps(search))
+    for name in ("verification.json", "verification.parquet"):
+        (folder / name).unlink()
+    return SimpleNamespace(root=root, folder=folder, search=search)
+
+
+def test_a_device_that_cannot_be_reached_is_said_and_nothing_is_claimed(away):
+    told = hwbench.verify(away.folder, random=2, workspace=away.root)
+    assert told["measured"] is False
+    assert told["why"] == f"Device pi4 cannot be measured from here: it is pi4, this machine is {files.local_name()}."
+    best = away.search["search"]["finalists"][0]
+    assert (told["winner"]["predicted_ms"], told["winner"]["upper_ms"]) == (best["latency_ms"], best["upper_ms"])
+    assert "measured_ms" not in told["winner"]
+    assert [told[name] for name in ("kept", "best_kept", "doubtful", "accuracy", "noise")] == [None] * 5
+    (budget,) = told["limits"]
+    assert (budget["how"], budget["winner"], budget["kept"], budget["of"]) == (f"not measured: {told['why']}", None, None, 0)
+    assert json.loads((away.folder / "verification.json").read_text()) == without_nan(told)
+    assert not (away.folder / "verification.parquet").exists()
+    assert hwbench.verify(away.folder, workspace=away.root)["measured"] is False  # asked again it says so again
+
+
+def test_the_command_says_in_one_line_why_nothing_was_measured(away):
+    build = pytest.importorskip("hwbench.cli.main").build
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(build(), ["verify", str(away.folder), "--workspace", str(away.root)])
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("NOT MEASURED: ")]
+    assert "Device pi4 cannot be measured from here" in line
+    assert line.endswith("budget 1e+06 ms.")
+
+
+def test_what_was_measured_once_is_not_lost_when_the_device_is_gone(away, verified):
+    for name in ("verification.json", "verification.parquet"):
+        shutil.copy(verified.folder / name, away.folder / name)
+    before = {name: (away.folder / name).read_bytes() for name in ("verification.json", "verification.parquet")}
+    with pytest.raises(MeasurementError, match=r"Device pi4 cannot be measured from here: .* stays in ") as error:
+        hwbench.verify(away.folder, workspace=away.root)
     assert "\n" not in str(error.value)
+    assert {name: (away.folder / name).read_bytes() for name in before} == before
+
+
+def test_finalists_in_doubt_are_measured_on_once(mixer):
+    finalists = Architectures(mixer, sample(mixer, 4, np.random.default_rng(0)))
+    first = dict(zip(finalists.keys, ("stable", "noisy", "shifted", "stable"), strict=True))
+    asked = []
+
+    def measure(some: Architectures) -> dict[str, dict]:
+        asked.append(some.keys)
+        return {key: {"verdict": verdict} for key, verdict in zip(some.keys, ("stable", "noisy"), strict=True)}
+
+    rows = found_of.measure_on(finalists, {key: {"verdict": verdict} for key, verdict in first.items()}, measure)
+    assert asked == [finalists.keys[1:3]]
+    assert [rows[key]["verdict"] for key in finalists.keys] == ["stable", "stable", "noisy", "stable"]
+    assert found_of.measure_on(finalists, {key: {"verdict": "stable"} for key in first}, pytest.fail).keys() == first.keys()
+
+
+def test_a_longer_policy_goes_on_where_the_first_one_ended(verified, fast_policy):
+    assert (fast_policy.longer().min_processes, fast_policy.longer().max_processes, fast_policy.longer().patience) == (6, 6, 0)
+    root = shutil.copytree(verified.root, verified.root.parent / "longer")
+    winner = of_values(SPACE, verified.search["architectures"][:1])
+    before = role(verified, "winner")[0]
+    (row,) = measure_networks([winner], workspace=root, policy=fast_policy.longer()).values()
+    assert (before["processes"], row["processes"]) == (3, 6)
+    assert row["latency_min_ms"] <= before["latency_min_ms"]
+    assert len(measure_networks([winner], workspace=root, policy=fast_policy.longer())) == 1  # and has an end
+
+
+def doubtful_rows(*measured: float, verdict: str = "noisy") -> list[dict]:
+    roles = ["winner", *["finalist"] * (len(measured) - 1)]
+    told = {"verdict": verdict, "reason": "minima of 3 processes within 7.0%, asked 1.0%", "min_spread": 0.07, "processes": 10}
+    return [
+        {"role": r, "measured_ms": ms, "predicted_ms": ms - 1, "upper_ms": ms, "median_spread": 0.2, **told}
+        for r, ms in zip(roles, measured, strict=True)
+    ]
+
+
+def test_what_is_in_doubt_is_told_with_verdict_and_spread():
+    first, second = found_of.doubts(doubtful_rows(11.0, 9.0), "min")
+    assert (first["finalist"], first["verdict"], first["spread"], second["finalist"]) == (0, "noisy", 0.07, 1)
+    assert found_of.doubts(doubtful_rows(11.0), "p50")[0]["spread"] == 0.2
+    assert found_of.doubts(doubtful_rows(11.0, verdict="stable"), "min") == []
+
+
+def test_the_best_finalist_that_kept_every_limit_is_offered(mixer):
+    finalists = Architectures(mixer, sample(mixer, 3, np.random.default_rng(0)))
+    about = {"finalists": [{"accuracy": a} for a in (3.0, 2.0, 1.0)]}
+    rows = doubtful_rows(11.0, 9.0, 8.0)
+
+    def best(*limits: tuple[float, list[float]]) -> int | None:
+        told = found_of.best_kept(about, finalists, rows, [{"most": most, "values": values} for most, values in limits])
+        if told is not None:
+            assert told["architecture"] == finalists.values[told["finalist"]]
+            assert told["measured_ms"] == rows[told["finalist"]]["measured_ms"]
+        return told and told["finalist"]
+
+    measured = [11.0, 9.0, 8.0]
+    assert best((12.0, measured)) == 0
+    assert best((10.0, measured)) == 1
+    assert best((10.0, measured), (5.0, [1.0, 6.0, 2.0])) == 2
+    assert best((10.0, measured), (5.0, [])) == 1  # a limit nobody could check excludes nobody
+    assert best((7.0, measured)) is None
+
+
+@pytest.mark.parametrize(("budget_ms", "said"), [(10.0, "number 2, predicted 8.00 ms"), (1.0, "No finalist kept every limit")])
+def test_the_command_says_beside_a_broken_budget_what_is_in_doubt_and_what_to_take(verified, monkeypatch, budget_ms, said):
+    build = pytest.importorskip("hwbench.cli.main").build
+    rows = [{**role(verified, name)[0], **told}
+            for name, told in zip(("winner", "finalist"), doubtful_rows(11.0, 9.0), strict=True)]  # fmt: skip
+    search = {**verified.search, "search": {**verified.search["search"], "budget_ms": budget_ms}}
+    folder = shutil.copytree(verified.folder, verified.folder.parent / f"doubtful-{budget_ms:g}")
+    (folder / "search.json").write_text(json.dumps(search))
+    monkeypatch.setattr(verify, "compare", lambda *_: rows)
+    asked = ["verify", str(folder), "--random", "0", "--workspace", str(verified.root)]
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(build(), asked, catch_exceptions=False)
+    assert done.exit_code == 0
+    broken = "BROKEN (noisy, spread 7.0% over 10 processes: minima of 3 processes within 7.0%, asked 1.0%)"
+    assert any(line.startswith("winner: ") and broken in line for line in done.stdout.splitlines())
+    assert said in done.stdout
+    stored = json.loads((folder / "verification.json").read_text())
+    assert [each["finalist"] for each in stored["doubtful"]] == [0, 1]
+    assert (stored["best_kept"] and stored["best_kept"]["finalist"]) == (1 if budget_ms == 10.0 else None)
+
+
+def test_instructions_are_summed_where_no_emulator_is_set_up(verified, monkeypatch, tmp_path):
+    monkeypatch.setenv("HWBENCH_CACHE", str(tmp_path))
+    about = {**verified.search["search"], "limits": {"instructions_m@emulated-cortex-a72": 1e6, "instructions_m@pi5": 1.0}}
+    finalists = of_values(SPACE, verified.search["architectures"])
+    summed, gone = verify.check_limits(verified.folder, {"space": SPACE, "search": about}, finalists, [], verified.root)[1:]
+    assert (summed["how"], summed["kept"], summed["of"]) == ("sum of counted rows", True, 2)
+    assert summed["winner"] > 100
+    assert gone["how"].startswith("not checked: Unknown device 'pi5'")
 
 
 def test_a_predictor_of_another_machine_verifies_nothing(verified, tmp_path):
