@@ -40,6 +40,7 @@ from hwbench.optimize.problem import Problem
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.optimize.variation import Seen
 from hwbench.predictor import space_latency
+from hwbench.predictor.models import of_space
 from hwbench.profiler.networks import measure_networks
 from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME, Architectures
@@ -206,7 +207,10 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
     torch.set_num_threads(1)  # all tensors are small
     space: Space = registry.get("space", SPACE)
     fitted = space_latency.load(device, RUNTIME, workspace=workspace, space=SPACE)
-    latency, score = latency_cost(fitted, space, STATISTIC).value, registry.get("proxy", PROXY).compile(space)
+    latency, score = (
+        latency_cost(of_space(fitted, space, STATISTIC), space, "latency_ms").value,
+        registry.get("proxy", PROXY).compile(space),
+    )
     assert isinstance(latency, CompiledSum)
     assert isinstance(score, CompiledSum)
     drawn = activity.sample(space, SAMPLED, np.random.default_rng(1))

@@ -37,6 +37,7 @@ from hwbench.network.graph import Network, Workload
 from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import fit, space_latency
 from hwbench.predictor.aggregator.base import sum_ops
+from hwbench.predictor.models import of_space
 from hwbench.predictor.space_latency import Fitted
 from hwbench.profiler.measure import MEASURE_POLICY, measure
 from hwbench.profiler.networks import NETWORK_POLICY
@@ -106,7 +107,7 @@ def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Wor
     loads = [lowering.lower(space, column) for column in drawn.population.T]
     slots.slots.cache_clear()  # what a first compilation has to record
     lowered = time.perf_counter()
-    cost = latency_cost(fitted, space, STATISTIC)
+    cost = latency_cost(of_space(fitted, space, STATISTIC), space, "latency_ms")
     compiled = time.perf_counter()
     latency = cost.value(drawn.population)
     costed = time.perf_counter()

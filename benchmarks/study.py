@@ -30,6 +30,7 @@ from hwbench.lut import latency
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.search import search
 from hwbench.predictor.fit import calibration_sets, fit
+from hwbench.predictor.models import of_space
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import measure, profile
@@ -110,7 +111,9 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
 
     fitted = load(workspace=workspace, space=space_name)
     space = registry.get("space", space_name)
-    sampled = latency_cost(fitted, space, "min").value(activity.sample(space, 100_000, np.random.default_rng(1)))
+    sampled = latency_cost(of_space(fitted, space, "min"), space, "latency_ms").value(
+        activity.sample(space, 100_000, np.random.default_rng(1))
+    )
     runs = []
     for percentile in PERCENTILES:
         budget_ms = float(np.percentile(sampled, percentile))

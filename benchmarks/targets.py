@@ -36,6 +36,7 @@ from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import space_latency
+from hwbench.predictor.models import of_space
 from hwbench.profiler.networks import measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import needed_specs, profile_specs
@@ -191,7 +192,11 @@ def _winners(name: str, workspace: Path) -> dict[str, Any]:
     costs, budgets, winners = {}, {}, {}
     for source, (runtime, limit) in cost_sources(workspace).items():
         if limit == "latency_ms":
-            cost = latency_cost(space_latency.load("local", runtime, Setting(), workspace, space.name), space, "min")
+            cost = latency_cost(
+                of_space(space_latency.load("local", runtime, Setting(), workspace, space.name), space, "min"),
+                space,
+                "latency_ms",
+            )
         else:
             from hwbench.optimize.limit import compiled
 

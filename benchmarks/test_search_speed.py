@@ -26,6 +26,7 @@ from hwbench.optimize import space_problem
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.problem import Problem
 from hwbench.predictor import space_latency
+from hwbench.predictor.models import of_space
 from hwbench.space import activity
 from hwbench.space.compiled import CompiledSum
 
@@ -90,7 +91,7 @@ def run_search(out, *python):
     fitted = space_latency.load(DEVICE, workspace=out.parent)
     space = registry.get("space", "autoformer-tiny")
     drawn = activity.sample(space, 10_000, np.random.default_rng(1))
-    budget_ms = float(np.median(latency_cost(fitted, space, "min").upper(drawn)))
+    budget_ms = float(np.median(latency_cost(of_space(fitted, space, "min"), space, "latency_ms").upper(drawn)))
     command = [sys.executable, *python, "-m", "hwbench.cli.main", "search", "--space", space.name, "--device", DEVICE]
     command += ["--budget-ms", f"{budget_ms}", "--evaluations", "10000", "--workspace", str(out.parent), "--out", str(out)]
     before, started = os.times(), time.perf_counter()

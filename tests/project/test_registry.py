@@ -337,20 +337,22 @@ from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 from hwbench.core import registry
-from hwbench.optimize import search
 from hwbench.network.work import parameter_count
+from hwbench.optimize import search
+from hwbench.predictor.base import Refusal
+from hwbench.space.compiled import CompiledSum
 
 assert "climb" in registry.names("strategy")
 
 def params(specs):
     return np.array([parameter_count(spec) / 1e6 for spec in specs])
 
-search.estimators.keep = search.estimators.stale = lambda *asked: None
-search.estimators.load = lambda *args, **kwargs: SimpleNamespace(
-    predictors=dict.fromkeys(("min", "p50"), SimpleNamespace(op_ms=params, constant_ms=0.0)), require=lambda *asked: None,
-    card={"device": "none", "runtime": "none", "statistics": {}}, margin=lambda statistic, space: 0.0, folder=Path("nowhere"),
-    name="none", fingerprint="none", certifies=lambda space: False, about=lambda space, statistic: {},
-)
+facts = SimpleNamespace(certified=False, fingerprint="none", name="none/none", document=dict)
+compiled = CompiledSum(registry.get("space", "autoformer-tiny"), params)
+latency = SimpleNamespace(facts=facts, compiled=compiled, margin=0.0)
+model = SimpleNamespace(device="none", for_space=lambda space, statistic: Refusal("only min is known"))
+search.models.keep = search.models.stale = lambda *asked: None
+search.models.choose = lambda *asked: SimpleNamespace(latency=latency, model=model)
 found = search.search("autoformer-tiny", 6.5, "out", strategy="climb", evaluations=400, seed=1)["search"]
 assert found["strategy"] == "climb" and 100 < found["evaluated"] <= 400, found
 assert 6.45 < found["finalists"][0]["latency_ms"] <= 6.5, found["finalists"]
