@@ -75,6 +75,8 @@ def run(
         }
         for i, f in enumerate(about["finalists"])
     ]
+    for name, usual in about["usual"].items():
+        typer.echo(f"{name} of networks of {space}: " + ", ".join(f"{word} {value:.4g}" for word, value in usual.items()))
     asked = ", ".join([f"{budget_ms:g} ms ({statistic})", *(f"{name} <= {most:g}" for name, most in limits.items())])
     console.table(f"{space} within {asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget", rows)
     typer.echo(f"winner: {done['architectures'][0]}")

@@ -40,10 +40,13 @@ from hwbench.optimize.result import result_of, write_trials
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.predictor import models
 from hwbench.predictor.space_latency import check_statistic
+from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.space.base import Population, Space
 
 NEAREST_NAME = "nearest.json"
+DRAWN = 2000
+"""Networks drawn to tell what is usual in a space."""
 UPPER_BOUND, PLAIN = "upper", "plain"
 """What of a predicted latency is held against its limit."""
 LATER = ("bound",)
@@ -149,6 +152,7 @@ def search(
         name: {**each.latency.facts.document(), "stale": models.stale(each.model, found.name, workspace)}
         for name, each in used.items()
     }
+    document["search"]["usual"] = {limit.name: _usual(found, limit) for limit in limited}
     document["search"]["seconds"] = round(time.monotonic() - started, 3)
     write_trials(folder / "trials.parquet", trials, settings)
     write_json(folder / RESULT_NAME, document)
@@ -183,6 +187,13 @@ def _known(goal: Objective, limits: Sequence[Limit]) -> dict[str, Callable[[Gene
     wanted = {*goal.objectives, *goal.limits}
     found = {limit.name: price(limit) for limit in limits if limit.name in wanted}
     return {**found, VIOLATION: broken} if VIOLATION in wanted else found
+
+
+def _usual(space: Space, limit: Limit) -> dict[str, float]:
+    """What is held against a limit in networks of this space as they come: is the limit tight, or none at all?"""
+    drawn = activity.sample(space, DRAWN, np.random.default_rng(0))
+    held = limit.held(drawn[:, activity.valid(space, drawn)])
+    return {"least": float(held.min()), "median": float(np.median(held)), "most": float(held.max())}
 
 
 def _claim(folder: Path, settings: Mapping[str, Any]) -> None:

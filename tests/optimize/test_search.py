@@ -967,3 +967,17 @@ def test_a_place_that_cannot_be_written_is_one_line(workspace, tmp_path, budget)
     for out in ("/proc/hwbench/search", tmp_path / "file" / "search"):
         with pytest.raises(MeasurementError, match=f"Cannot write {out}"):
             hwbench.search(SPACE, budget, out, workspace=workspace, evaluations=10)
+
+
+def test_what_is_usual_in_the_space_is_told(run, cost, drawn):
+    found = run(limits={"params_m": 8.0})["search"]["usual"]
+    assert list(found) == ["latency_ms", "params_m"]
+    upper = cost.upper(drawn)
+    assert (
+        upper.min()
+        <= found["latency_ms"]["least"]
+        <= found["latency_ms"]["median"]
+        <= found["latency_ms"]["most"]
+        <= upper.max()
+    )
+    assert found["latency_ms"]["median"] == pytest.approx(np.median(upper), rel=0.05)
