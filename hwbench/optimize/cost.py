@@ -81,15 +81,19 @@ def least_found(space: Space, cost: Callable[[Population], np.ndarray]) -> tuple
         columns = np.ascontiguousarray(genes.T)
         found = np.where(activity.valid(space, columns), cost(columns), np.inf)
         return float(found.min()), columns[:, int(found.argmin())]
-    best = np.ascontiguousarray(activity.sample(space, DRAWS, np.random.default_rng(0)).T)
+    drawn = activity.sample(space, DRAWS, np.random.default_rng(0))
+    best = descend(space, lambda found: np.where(activity.valid(space, found), cost(found), np.inf), drawn, STARTS)
+    return float(cost(best[:, :1])[0]), best[:, 0]
+
+
+def descend(space: Space, loss: Callable[[Population], np.ndarray], start: Population, keep: int) -> Population:
+    """The `keep` architectures of least loss, the least first, as far as steps of one gene lead from some."""
+    known = space_problem.problem(space, {"loss": MIN})
     seen = Seen()
-    best = seen.new(known.canonical(best))
+    best = seen.new(known.canonical(np.ascontiguousarray(start.T)))
     while True:
-        columns = np.ascontiguousarray(best.T)
-        far = np.where(activity.valid(space, columns), cost(columns), np.inf)
-        best = best[np.argsort(far, kind="stable")[:STARTS]]
+        best = best[np.argsort(loss(np.ascontiguousarray(best.T)), kind="stable")[:keep]]
         further = seen.new(neighbours(known, best))
         if not len(further):
-            columns = np.ascontiguousarray(best[:1].T)
-            return float(cost(columns)[0]), columns[:, 0]
+            return np.ascontiguousarray(best.T)
         best = np.concatenate([best, further])

@@ -14,10 +14,8 @@ import numpy as np
 
 from hwbench.core.errors import InfeasibleBudget, Nearest
 from hwbench.core.files import write_json
-from hwbench.optimize import space_problem
+from hwbench.optimize.cost import descend
 from hwbench.optimize.limit import LATENCY, Limit
-from hwbench.optimize.problem import MIN
-from hwbench.optimize.variation import Seen, neighbours
 from hwbench.space import activity
 from hwbench.space import values as space_values
 from hwbench.space.base import Population, Space
@@ -107,18 +105,9 @@ def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
 
 def nearest(space: Space, limits: Sequence[Limit], start: Population, n: int = 5) -> list[Nearest]:
     """The n architectures that break the limits least, as far as one-gene steps lead from some; those given count first."""
-    problem = space_problem.problem(space, {limits[0].name: MIN})
     drawn = activity.sample(space, DRAWS, np.random.default_rng(0))
-    seen = Seen()
-    best = seen.new(problem.canonical(np.ascontiguousarray(np.concatenate([start, drawn], axis=1).T)))
-    while True:
-        far = _broken(space, limits, np.ascontiguousarray(best.T))
-        best = best[np.argsort(far, kind="stable")[:n]]
-        further = seen.new(neighbours(problem, best))
-        if not len(further):
-            break
-        best = np.concatenate([best, further])
-    return facts(space, limits, np.ascontiguousarray(best.T))
+    first = np.concatenate([start, drawn], axis=1)
+    return facts(space, limits, descend(space, lambda found: _broken(space, limits, found), first, n))
 
 
 def facts(space: Space, limits: Sequence[Limit], population: Population) -> list[Nearest]:

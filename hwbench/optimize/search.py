@@ -94,7 +94,7 @@ def search(
         gamma: Exponent of the MnasNet reward.
         certified: Hold limits of latencies against the prediction's upper bound; False holds them against the plain one.
         tick: Progress.
-        limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; limits.py lists them.
+        limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; limit.py lists them.
         workers: Processes that score, where the proxy is expensive; the result does not depend on it.
         executor: Anyone's own executor to score with, instead of processes here.
         uncertified: Search also where no calibration saw the space; the result says that nothing certifies its bounds.

@@ -29,8 +29,8 @@ from hwbench.space.base import Space
 
 KEPT = "predictors"
 """Folder of a search that keeps the predictors it used, each under its fingerprint."""
-TABLE, TRANSFER, GPU = "table", "transfer", "gpu-ops"
-"""Kinds of cards, beside that of sums."""
+TABLE, TRANSFER = "table", "transfer"
+"""Kinds of cards whose predictors know the columns of a table."""
 
 
 @dataclass(frozen=True)
@@ -262,11 +262,10 @@ def kept(
 
 def _open(folder: Path, card: dict[str, Any], name: str, device: str, place: Workspace, setting: Setting) -> LatencyModel:
     """The model behind a card, whatever its kind."""
-    match card["kind"]:
-        case sums.KIND:
-            return sums.open_sum(folder, card, name)
-        case "table" | "transfer":
-            return _open_columns(folder, card, name)
-        case "gpu-ops":
-            return GpuLatency.open(folder, card, devices.get(device, place.root), setting, name)
+    if card["kind"] == sums.KIND:
+        return sums.open_sum(folder, card, name)
+    if card["kind"] in (TABLE, TRANSFER):
+        return _open_columns(folder, card, name)
+    if card["kind"] == gpu_latency.KIND:
+        return GpuLatency.open(folder, card, devices.get(device, place.root), setting, name)
     raise DataError(f"{folder / cards.CARD} is the card of a {card['kind']} predictor, which tells no latency of a space.")

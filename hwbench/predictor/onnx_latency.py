@@ -403,10 +403,13 @@ def load(
     name = devices.resolve(device, place.root)
     found = place.find("predictors", name, f"{KIND}-{runtime}-{setting.key}", cards.CARD)
     if found is None:
+        at = f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
+        options = f"--device {name} --runtime {runtime} {at} --workspace {workspace}"
         have = sorted({path.parts[-3] for path in place.each("predictors", pattern=f"*/{KIND}-*/{cards.CARD}")})
         raise UsageError(
             f"No predictor of ONNX models of {runtime} at {setting.key} on {name}; there are some for: "
-            f"{', '.join(have) or 'no device'}. Run: hwbench profile --kernels 1440, then: hwbench fit --kernels --space SPACES"
+            f"{', '.join(have) or 'no device'}. Run: hwbench profile --kernels 1440 {options} && "
+            f"hwbench fit --kernels --space autoformer-tiny --space bert {options}"
         )
     card = cards.read(found.parent)
     if device == "local":

@@ -91,7 +91,7 @@ def _architectures(
         "statistic": statistic,
         "certified": chosen.latency.facts.certified,
         "predictor": chosen.latency.facts.document(),
-        "device": chosen.card["device"] if chosen.card["device"] != "gpu" else device,
+        "device": chosen.model.device,
         "runtime": runtime,
         "setting": setting.key,
         "source": str(chosen.folder),

@@ -112,7 +112,8 @@ def verify(
     fitted = chosen.model
     if isinstance(target, Target) and not isinstance(fitted, Fitted):
         target = (
-            f"{chosen.latency.facts.name} was not fitted on measurements of hwbench, which {about['device']} now would give"
+            f"{chosen.latency.facts.name} rests on a table of others, whose numbers hwbench's own would not compare with. "
+            f"Run: hwbench profile --device {about['device']} --space {document['space']}"
         )
     if isinstance(target, str) or not isinstance(fitted, Fitted):
         limits = check_limits(folder, document, finalists, [], workspace, tick, f"not measured: {target}")

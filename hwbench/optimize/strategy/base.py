@@ -1,6 +1,6 @@
 """What a search strategy is: it asks for architectures and is told their values.
 
-Budget, log and resume live outside (searcher.py, validator.py, or anyone's own loop). A strategy draws only from the
+Budget, log and resume live outside (optimize/loop.py, study/validate.py, or anyone's own loop). A strategy draws only from the
 generator it is given, so the same seed gives the same search; a resumed search replays the log through `ask` and `tell`.
 
     strategy = hwbench.make_strategy("default", genes=[("edge0", 5), ...], objectives={"accuracy": "max"}, seed=0)

@@ -86,7 +86,7 @@ class TableSum:
     def op_ms(self, specs: Sequence[OpSpec]) -> np.ndarray:
         """Scaled row plus the op's part of the further terms."""
         if not self._coefficients:
-            raise UsageError("This predictor was not fitted yet. Run: hwbench fit --space SPACE")
+            raise UsageError("This aggregator was not fitted yet: call fit or restore first.")
         terms = [terms_of(spec, self._rows_ms) for spec in specs]
         return np.array([sum(c * term[name] for name, c in self._coefficients.items()) for term in terms], float)
 

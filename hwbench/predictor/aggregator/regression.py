@@ -72,7 +72,7 @@ class Regression:
     def op_ms(self, specs: Sequence[OpSpec]) -> np.ndarray:
         """Weighted work of each op, or its row; NaN without either."""
         if not self._weights:
-            raise UsageError("This predictor was not fitted yet. Run: hwbench fit --space SPACE")
+            raise UsageError("This aggregator was not fitted yet: call fit or restore first.")
         found = []
         for spec in specs:
             group, terms = _work(spec)
