@@ -20,6 +20,7 @@ from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import DEFAULT_RUNTIME
 from hwbench.lut import schema as lut_schema
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.base import SOFTWARE
@@ -27,7 +28,6 @@ from hwbench.runtime.base import SOFTWARE
 STATISTICS = {"min": "latency_min_ms", "p50": "latency_median_ms"}
 """A budget's statistic -> the column that holds it."""
 INSTRUCTIONS = "instructions"
-DEFAULT_RUNTIME = "onnxruntime"
 METRICS = ("latency_min_ms", INSTRUCTIONS)
 """What a usable row has one of."""
 

@@ -15,7 +15,8 @@ from typing import Any
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.lut.table import DEFAULT_RUNTIME, Lut
+from hwbench.device.target import DEFAULT_RUNTIME
+from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import space_latency as sums

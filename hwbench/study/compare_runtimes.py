@@ -28,6 +28,7 @@ from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
+from hwbench.device.target import DEFAULT_RUNTIME
 from hwbench.lut import diff
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
@@ -101,7 +102,7 @@ def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) ->
     """(runtime -> its table, runtime -> why it is left out); what was asked for by name is never left out silently."""
     stems = [path.stem for path in place.each("luts", device, pattern="*.parquet")]
     # onnxruntime first, where nobody says otherwise: it is what results are held against.
-    every = sorted((stem for stem in stems if not stem.endswith(".networks")), key=lambda s: (s != luts.DEFAULT_RUNTIME, s))
+    every = sorted((stem for stem in stems if not stem.endswith(".networks")), key=lambda s: (s != DEFAULT_RUNTIME, s))
     found, left_out = {}, {}
     for runtime in asked or every:
         table = Lut.read(luts.find_lut(place, device, runtime), local)

@@ -1,0 +1,40 @@
+"""Command lines of hwbench, written one way: what an error tells to run, and what a card says rebuilds it.
+
+command("fit", space=["bert"], threads=2, stored=True) == "hwbench fit --space bert --threads 2 --stored"
+
+Every word is quoted as a shell needs it, so that what is printed can be pasted.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+Value = str | int | float | bool | PathLike[str] | Sequence[str] | Mapping[str, object] | None
+"""None and False leave an option out, True is a flag, several values repeat it, a mapping repeats it as name=value."""
+
+
+def command(verb: str, *arguments: str | PathLike[str], **options: Value) -> str:
+    """`hwbench VERB ARGUMENT... --option value ...`; underscores of an option's name become hyphens."""
+    return shlex.join(["hwbench", *verb.split(), *map(str, arguments), *words(**options)])
+
+
+def words(**options: Value) -> list[str]:
+    """The options alone, word by word, in the order given."""
+    found: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            found.append(flag)
+        elif isinstance(value, Mapping):
+            found += [word for key, each in value.items() for word in (flag, f"{key}={_text(each)}")]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            found += [word for each in value for word in (flag, _text(each))]
+        elif value is not None and value is not False:
+            found += [flag, _text(value)]
+    return found
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
