@@ -10,14 +10,14 @@ extra readings, links. 3: `instructions`, counted where there is no time.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from hwbench.core import jsonl
 from hwbench.core.errors import DataError, MeasurementError
 from hwbench.core.files import read_json, write_json, writing
 from hwbench.device.agent.environment import Environment
@@ -68,35 +68,22 @@ class Journal:
                     f"Another hwbench is writing {self.path}; wait for it or use another --workspace."
                 ) from None
         try:
-            self._drop_torn_line()
-            with writing(self.path):
-                stream = self.path.open("ab", buffering=0)
-            with stream:
-                yield Writer(self, stream)
+            with jsonl.appending(self.path) as append:
+                yield Writer(self, append)
         finally:
             lock.release()
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Every whole line, oldest first."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    entry = json.loads(line)
-                    version = int(entry["version"])
-                    missing = [name for name in _REQUIRED if name not in entry]
-                except (ValueError, TypeError, KeyError):
-                    raise DataError(
-                        f"{self.path}: line {number} is not a sample; restore the file or delete that line."
-                    ) from None
-                if version > VERSION:
-                    raise DataError(f"{self.path}: line {number} has a newer format: update hwbench.")
-                if missing:
-                    raise DataError(f"{self.path}: line {number} lacks '{missing[0]}'; restore the file or delete that line.")
-                yield entry
+        return jsonl.read(self.path, "sample", self._checked)
+
+    def _checked(self, line: Any) -> dict[str, Any]:
+        if int(line["version"]) > VERSION:
+            raise DataError(f"{self.path} holds samples of a newer format: update hwbench.")
+        missing = [name for name in _REQUIRED if name not in line]
+        if missing:
+            raise KeyError(missing[0])
+        return dict(line)
 
     def environments(self) -> dict[str, Environment]:
         """Every environment that contributed samples, by hash."""
@@ -139,30 +126,13 @@ class Journal:
                     known[line["environment"]],
                 )
 
-    def _drop_torn_line(self) -> None:
-        if not self.path.exists():
-            return
-        with writing(self.path), self.path.open("rb+") as stream:
-            size = stream.seek(0, 2)
-            keep = size
-            while keep > 0:
-                start = max(0, keep - (1 << 16))
-                stream.seek(start)
-                newline = stream.read(keep - start).rfind(b"\n")
-                if newline >= 0:
-                    keep = start + newline + 1
-                    break
-                keep = start
-            if keep < size:
-                stream.truncate(keep)
-
 
 class Writer:
     """Appends samples; every line reaches the operating system before the next measurement starts."""
 
-    def __init__(self, journal: Journal, stream: BinaryIO) -> None:
+    def __init__(self, journal: Journal, append: Callable[[Any], None]) -> None:
         self._journal = journal
-        self._stream = stream
+        self._append = append
         self._known: set[str] = set()
 
     def append(self, sample: Sample, setting: Setting, environment: Environment, edition: int = 1) -> None:
@@ -189,8 +159,4 @@ class Writer:
                 entry[name] = [round(r, 1) for r in readings]
         if sample.instructions:
             entry["instructions"] = list(sample.instructions)
-        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-        with writing(self._journal.path):
-            written = self._stream.write(line)
-            if written != len(line):
-                raise OSError(None, "the disk took only a part of a sample")
+        self._append(entry)

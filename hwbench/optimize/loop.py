@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from hwbench.accuracy.scorer import Scorer
+from hwbench.core import jsonl
 from hwbench.core.errors import DataError
-from hwbench.core.files import without_nan, writing
+from hwbench.core.files import without_nan
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
 from hwbench.optimize.limit import Limit
@@ -96,9 +95,7 @@ def run_trials(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
     batch = DEAR_BATCH if score.expensive else BATCH
     batches: list[tuple[Genes, dict[str, np.ndarray], dict[str, np.ndarray]]] = []
     done = 0
-    with ExitStack() as stack:
-        with writing(log):
-            stream = stack.enter_context(log.open("ab", buffering=0))
+    with jsonl.appending(log) as append:
         while done < plan.evaluations:
             asked = plan.strategy.ask(min(batch, plan.evaluations - done))
             if not len(asked):
@@ -115,10 +112,7 @@ def run_trials(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
                 for limit in plan.limits:
                     values.update(limit.values(population))
                 entry = {"genes": genes, **{name: without_nan(column.tolist()) for name, column in values.items()}}
-                line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-                with writing(log):
-                    if stream.write(line) != len(line):
-                        raise OSError(None, "the disk took only a part of a batch")
+                append(entry)
             told = plan.objective.told(plan.held(values))
             plan.strategy.tell(asked, told)
             batches.append((asked, values, told))
@@ -143,18 +137,11 @@ def _scores(space: Space, score: Scorer, population: Population) -> np.ndarray:
 
 
 def _read_log(path: Path, names: set[str]) -> list[dict[str, Any]]:
-    """Whole batches logged before; a torn last line is cut off the file."""
-    if not path.exists():
-        return []
-    raw = path.read_bytes()
-    keep = raw.rfind(b"\n") + 1
-    if keep < len(raw):
-        with writing(path), path.open("rb+") as stream:
-            stream.truncate(keep)
-    try:
-        entries = [json.loads(line) for line in raw[:keep].splitlines()]
-    except ValueError:
-        entries = [None]
-    if any(not isinstance(entry, dict) or set(entry) != names for entry in entries):
-        raise DataError(f"{path} is damaged; delete the search's folder and search again.")
-    return entries
+    """Whole batches logged before."""
+
+    def batch(entry: Any) -> dict[str, Any]:
+        if set(entry) != names:
+            raise ValueError(entry)
+        return dict(entry)
+
+    return list(jsonl.read(path, "batch of this search", batch))

@@ -20,7 +20,6 @@ What is reported:
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
@@ -35,10 +34,9 @@ from typing import Any
 import numpy as np
 
 from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of, grid_size
-from hwbench.core import pareto, registry
+from hwbench.core import jsonl, pareto, registry
 from hwbench.core.conformal import Band
-from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import writing
+from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
 from hwbench.core.process_pool import Workers
 from hwbench.optimize.problem import Values
@@ -370,18 +368,13 @@ def _results(
     found = read_log(log)
     missing = [run for run in runs if run not in found]
     failed = {}
-    with writing(log):
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = log.open("ab", buffering=0)
-    with stream:
+    with jsonl.appending(log) as append:
         for at, (run, result) in enumerate(_done(partial(attempt, tables=tables), missing, workers, executor), start=1):
             if "error" in result:
                 failed[run] = {**asdict(run), **result}
             else:
                 found[run] = result
-                line = json.dumps({"run": asdict(run), "found": result}, separators=(",", ":"))
-                with writing(log):
-                    stream.write(line.encode() + b"\n")
+                append({"run": asdict(run), "found": result})
             tick(len(runs) - len(missing) + at, len(runs))
     return found, [failed[run] for run in missing if run in failed]
 
@@ -413,25 +406,9 @@ def _done(
 
 
 def read_log(path: Path) -> dict[Run, dict[str, Any]]:
-    """Run -> what it found; a torn last line is cut off the file.
+    """Run -> what it found.
 
     Raises:
         DataError: a line is no run.
     """
-    if not path.exists():
-        return {}
-    raw = path.read_bytes()
-    keep = raw.rfind(b"\n") + 1
-    if keep < len(raw):
-        with writing(path), path.open("rb+") as stream:
-            stream.truncate(keep)
-    found = {}
-    for number, line in enumerate(raw[:keep].splitlines(), start=1):
-        try:
-            entry = json.loads(line)
-            found[Run(**entry["run"])] = entry["found"]
-        except (ValueError, KeyError, TypeError):
-            raise DataError(
-                f"{path}, line {number} is no run of a validation; delete that line or choose another --out."
-            ) from None
-    return found
+    return dict(jsonl.read(path, "run of a validation", lambda entry: (Run(**entry["run"]), entry["found"])))

@@ -154,7 +154,7 @@ def test_a_second_writer_is_refused_and_a_later_one_is_not(tmp_path, python):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"version":4,"key":"x"}\n', "line 4 has a newer format: update hwbench."),
+        (b'{"version":4,"key":"x"}\n', "holds samples of a newer format: update hwbench."),
         (b'{"version":1,"ke\n', "line 4 is not a sample"),
         (b"\xff\xfe\n", "line 4 is not a sample"),
         (b"17\n", "line 4 is not a sample"),
@@ -237,7 +237,7 @@ except HwbenchError as error:
     ("after", "room", "file", "reason"),
     [
         (5, 0, "onnxruntime.samples.jsonl", "File too large"),
-        (5, 40, "onnxruntime.samples.jsonl", "the disk took only a part of a sample"),
+        (5, 40, "onnxruntime.samples.jsonl", "the disk took only a part of a line"),
         (0, 0, "environments.json", "File too large"),
     ],
 )

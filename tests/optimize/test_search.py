@@ -300,7 +300,7 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on_later(run, python, works
     done = python(FULL_DISK, workspace, tmp_path / "full", repr(budget), EVALUATIONS, limit)
     assert (done.returncode, done.stderr) == (MeasurementError.exit_code, "")
     path = tmp_path / "full" / "trials.jsonl"
-    assert done.stdout.startswith(f"Cannot write {path}: the disk took only a part of a batch.")
+    assert done.stdout.startswith(f"Cannot write {path}: the disk took only a part of a line.")
     assert done.stdout.count("\n") == 1
     assert path.read_bytes() == log[:limit]
     assert without_seconds(run("full")) == whole

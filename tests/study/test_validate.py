@@ -254,7 +254,7 @@ def test_a_damaged_log_is_named(done, tables, tmp_path):
     _, out = done
     whole = (out / "runs.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "runs.jsonl").write_bytes(b"".join([whole[0], b'{"run": 3}\n', whole[1]]))
-    with pytest.raises(DataError, match=r"runs\.jsonl, line 2 is no run"):
+    with pytest.raises(DataError, match=r"runs\.jsonl: line 2 is not a run"):
         small(tables, tmp_path)
 
 

@@ -1,0 +1,69 @@
+"""The append-only log: whole lines survive, a torn one is passed over and cut off, and what fails is one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hwbench.core import jsonl
+from hwbench.core.errors import DataError, MeasurementError
+
+ENTRIES = [{"round": 1, "ms": 0.25}, {"round": 2, "words": "two\nlines"}, {"round": 3}]
+
+
+def rounds(path) -> list[int]:
+    return list(jsonl.read(path, "round", lambda entry: int(entry["round"])))
+
+
+def write(path, entries: list[Any]) -> None:
+    with jsonl.appending(path) as append:
+        for entry in entries:
+            append(entry)
+
+
+def test_entries_come_back_in_order_from_a_folder_made_as_needed(tmp_path):
+    path = tmp_path / "deep" / "log.jsonl"
+    assert rounds(path) == []
+    write(path, ENTRIES[:1])
+    write(path, ENTRIES[1:])
+    assert list(jsonl.read(path, "round", dict)) == ENTRIES
+    assert path.read_bytes().splitlines()[0] == b'{"round":1,"ms":0.25}'
+
+
+def test_an_entry_is_there_for_others_before_the_next_one(tmp_path):
+    path = tmp_path / "log.jsonl"
+    with jsonl.appending(path) as append:
+        for number, entry in enumerate(ENTRIES, 1):
+            append(entry)
+            assert rounds(path) == list(range(1, number + 1))
+
+
+def test_a_torn_line_is_passed_over_by_readers_and_cut_off_by_writers(tmp_path):
+    path = tmp_path / "log.jsonl"
+    write(path, ENTRIES)
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        left = whole[:cut].count(b"\n")
+        assert rounds(path) == [1, 2, 3][:left]
+        assert path.read_bytes() == whole[:cut]  # reading changes nothing
+        write(path, ENTRIES[left:])
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("line", [b"{'round':1}\n", b"7\n", b"\xff\n", b'{"other":1}\n', b'{"round":"first"}\n', b"\n"])
+def test_a_line_that_is_no_entry_is_named(tmp_path, line):
+    path = tmp_path / "log.jsonl"
+    write(path, ENTRIES)
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(DataError, match=r"log\.jsonl: line 4 is not a round; restore the file or delete that line\.$"):
+        rounds(path)
+
+
+@pytest.mark.parametrize("place", ["/proc/hwbench/log.jsonl", "file/log.jsonl", "folder"])
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(MeasurementError, match=r"Cannot write .*choose another --workspace"):
+        write(tmp_path / place, ENTRIES)
