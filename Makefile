@@ -26,23 +26,23 @@ bench: $(VENV)/dev.done  ## speeds as ratios against peers, measured in one run;
 	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-autosave -s
 
 study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured anew on this machine (about an hour)
-	$(BIN)/python -m benchmarks.study
+	$(BIN)/python -m studies.readme_figures
 
 accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four spaces, models of transformers (about 2 hours)
 	$(PIP) transformers
-	$(BIN)/python -m benchmarks.accuracy
-	$(BIN)/python -m benchmarks.active --workspace .accuracy --space nasvit --networks 16 --out .accuracy/active
+	$(BIN)/python -m studies.accuracy
+	$(BIN)/python -m studies.active_profiling --workspace .accuracy --space nasvit --networks 16 --out .accuracy/active
 
 search: $(VENV)/dev.done  ## every strategy and the peers on NAS-Bench-201, tables from HWBENCH_TABLES (about an hour)
-	$(BIN)/python -m benchmarks.search --workers 2
+	$(BIN)/python -m studies.search --workers 2
 
 targets: $(VENV)/dev.done  ## runtimes of this CPU side by side, an emulated ARM core, TensorRT's builder, software Vulkan (about 80 minutes)
 	$(BIN)/hwbench device setup emulated-cortex-a72
-	$(BIN)/python -m benchmarks.targets
+	$(BIN)/python -m studies.targets
 
 trust: $(VENV)/dev.done  ## how far measurements can be trusted here: repeats, load, comparisons, peers (about 35 minutes)
 	$(PIP) pyperf
-	$(BIN)/python -m benchmarks.trust
+	$(BIN)/python -m studies.trust
 
 $(VENV)/core.done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hwbench needs Python 3.11 or newer, this is " + sys.version.split()[0])'

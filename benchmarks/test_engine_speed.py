@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.trust import harness_overhead
 from hwbench.network.spec import OpSpec
 from hwbench.profiler.model_files import CANARY_OP
 from hwbench.profiler.profile import needed_specs
+from studies.trust import harness_overhead
 
 
 @pytest.mark.parametrize("spec", [CANARY_OP, needed_specs(["autoformer-tiny"])[0]], ids=lambda spec: spec.op)

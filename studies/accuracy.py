@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import models
 from hwbench.cli._console import progress
 from hwbench.core import conformal
 from hwbench.core.errors import HwbenchError
@@ -45,6 +44,7 @@ from hwbench.profiler.profile import needed_specs, profile_specs
 from hwbench.space import lowering as spaces
 from hwbench.space import sample
 from hwbench.space.architectures import Architectures
+from studies import public_models as models
 
 SPACES = ("autoformer-tiny", "autoformer-small", "bert", "nasvit")
 TEST = {"autoformer-tiny": 140, "autoformer-small": 80, "bert": 50, "nasvit": 130}

@@ -1,6 +1,6 @@
 """Active profiling, replayed: how many rows of a full table does each order need to reach the full table's error?
 
-    python -m benchmarks.active --workspace W --space nasvit
+    python -m studies.active_profiling --workspace W --space nasvit
 
 Reads a workspace with the full table of a space and measured networks of it (`hwbench profile`, then `hwbench fit` with
 many networks). For 5 seeds and three orders (active; random; space-filling), rows are taken from the table as if they were

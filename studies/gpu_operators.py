@@ -1,6 +1,6 @@
 """How well GPU operators are predicted on a GPU never measured: each GPU of NeuSight's table left out in turn.
 
-    python -m benchmarks.gpu --tables DIR [--out reports/gpu-2026-11-16]
+    python -m studies.gpu_operators --tables DIR [--out reports/gpu-2026-11-16]
 
 In one run: ours from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation that see
 the data sheet, and the plain roofline. Boards with the same chip are left out together, and once more with the twin kept. The
@@ -189,7 +189,7 @@ TITLES = {
 
 def text(document: Mapping[str, Any]) -> str:
     noise = document["noise_ceiling"]
-    lines = ["# GPU operators on GPUs never measured", "", "    python -m benchmarks.gpu --tables DIR", ""]
+    lines = ["# GPU operators on GPUs never measured", "", "    python -m studies.gpu_operators --tables DIR", ""]
     lines += ["Mean (median, p95) absolute relative error in %. 30 ops: mean of ten random draws, six of each kind."]
     apart, far = 100 * noise["mean_abs_error"], 100 * noise["p95_abs_error"]
     lines += [f"Noise ceiling: {noise['repeated_rows']} rows repeat a shape; {apart:.2f} % from their median, p95 {far:.2f} %."]

@@ -1,6 +1,6 @@
 """How well, and from how few rows, table predictors learn the eight HAT latency tables.
 
-    python -m benchmarks.hat --tables DIR [--seeds 5] [--out reports/hat-DATE]
+    python -m studies.hat --tables DIR [--seeds 5] [--out reports/hat-DATE]
 
 Every table: a fifth of the rows is set aside at random (rows with equal features together); `additive` learns 50 .. all of the
 others from ten columns, `best` and scikit-learn's Gaussian process (the peer) the same 100 and all. Errors are mean

@@ -1,6 +1,6 @@
 """What this machine's speed does, and which estimate of a latency repeats on it.
 
-    python -m benchmarks.noise [--seconds 60]
+    python -m studies.machine_noise [--seconds 60]
 
 Records a small fixed matrix product for a while, then replays imagined ops of several lengths against the recorded
 speed: tables of three processes, taken at random times, each process represented by its smallest run, its median or its

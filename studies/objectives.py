@@ -2,7 +2,7 @@
 
 hwbench's own default strategy stands beside them, once asking for latencies like the others and once knowing them.
 
-    python -m benchmarks.objectives [--device local] [--seeds 5] [--measure] [--out reports/objectives-DATE]
+    python -m studies.objectives [--device local] [--seeds 5] [--measure] [--out reports/objectives-DATE]
 
 AutoFormer-tiny, proxy `params`, latency as the device's predictor states it; budgets at the 20th, 50th and 80th percentile
 of 100,000 random architectures, held against the plain prediction. All layers of this space are alike to predictor and

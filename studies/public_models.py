@@ -1,6 +1,6 @@
 """Models nobody here wrote: configurations of `transformers` with random weights, exported by torch.
 
-    python -m benchmarks.models export FOLDER        writes them as ONNX files
+    python -m studies.public_models export FOLDER        writes them as ONNX files
 
 LATER were chosen after the predictor was fitted.
 """
@@ -140,7 +140,7 @@ def export(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         if not (folder / f"{name}.onnx").exists():
-            subprocess.run([sys.executable, "-m", "benchmarks.models", "one", str(folder), name], check=True)
+            subprocess.run([sys.executable, "-m", "studies.public_models", "one", str(folder), name], check=True)
 
 
 def _export_one(folder: Path, name: str) -> None:

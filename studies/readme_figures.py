@@ -31,9 +31,10 @@ from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.search import search
 from hwbench.predictor.fit import calibration_sets, fit
 from hwbench.predictor.models import of_space
+from hwbench.profiler.measure import measure
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.profile import measure, profile
+from hwbench.profiler.profile import profile
 from hwbench.space import activity, architectures, export, lowering, sample
 from hwbench.space.architectures import Architectures
 from hwbench.study.verify import ESTIMATES, compare, summarise
@@ -88,7 +89,7 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
     groups = {"pooled": rows, **{f: [r for r in rows if family(r["space"]) == f] for f in dict.fromkeys(map(family, SPACES))}}
     return {
         "tables": {
-            level: {"rows": t.rows, "noisy": len(t.noisy), "failed": dict(t.failed)}
+            level: {"rows": t.rows, "doubtful": len(t.doubtful), "failed": dict(t.failed)}
             for level, t in (("blocks", made), ("primitives", parts))
         },
         "card": {k: fitted.card[k] for k in ("statistics", "noise", "rebuild")},
@@ -152,8 +153,7 @@ def export_study(workspace: Path) -> dict[str, Any]:
     """The same ViT from torch's two exporters and from us: does a prediction hold for deployed models?"""
     import torch
 
-    from tests.network.op.test_torch import loaded, telling_weights
-    from tests.space.test_torch import vit
+    from studies.torch_reference import loaded, telling_weights, vit
 
     name = "autoformer-tiny"
     found = sample.sample(name, 1, 3)

@@ -1,6 +1,6 @@
 """Every strategy and the peers on NAS-Bench-201, in one run: who needs fewest evaluations, on devices ours was not tuned on.
 
-    python -m benchmarks.search --tables DIR --workers 2
+    python -m studies.search --tables DIR --workers 2
 
 Writes reports/search-2026-11-17: `whole/` (eight devices that measured every cell, all costs paid for), `known/` (there,
 latency free), `predicted/` (there, latency from ten measurements of the device), `partial/` (two devices that measured

@@ -1,13 +1,13 @@
 """Every search space on the machine at hand: its size, a thousand samples lowered and costed, one network run and measured.
 
-    python -m benchmarks.spaces --workspace DIR [--device local] [--space NAME ...] [--out reports/spaces-DATE]
+    python -m studies.spaces --workspace DIR [--device local] [--space NAME ...] [--out reports/spaces-DATE]
 
 Per registered space:
 1. predictor  the workspace's (or shipped) one if it was fitted for the space, as `hwbench predict` takes it; otherwise the
               space is profiled and a predictor fitted in a workspace of its own, WORKSPACE/<space>
 2. samples    a thousand random architectures, lowered to workloads one by one, and costed at once by the compiled cost
 3. network    the one of them nearest their median latency that took no part in the fit, exported as ONNX, run under
-              onnxruntime, held against torch (the references of tests/network/op/test_torch.py, same weights), and measured
+              onnxruntime, held against torch (studies/torch_reference.py, same weights), and measured
 
 Finished spaces are kept in OUT/spaces.json with every raw reading; run again to go on. Writes spaces.md beside it.
 --quick takes few repeats, to see that all of it works: its latencies say little, and the report says so.
@@ -139,29 +139,38 @@ def nearest_median(keys: list[str], latency: np.ndarray, fitted: Fitted) -> int:
     return next(int(i) for i in np.argsort(away, kind="stable") if keys[i] not in seen)
 
 
+def random_inputs(network: Network) -> dict[str, np.ndarray]:
+    """Numbers for images, indices for tokens, a batch of one."""
+    rng = np.random.default_rng(1)
+    shapes = {tensor: (1, *tensor.shape) for tensor in network.inputs}
+    return {
+        t.name: rng.standard_normal(s, np.float32) if t.dtype == "fp32" else rng.integers(0, t.high or 2, s)
+        for t, s in shapes.items()
+    }
+
+
 def against_torch(name: str, values: dict[str, Any], network: Network, folder: Path) -> dict[str, Any]:
     """What the network computes under onnxruntime and in torch, from weights that hide nothing (no scale of 1, no shift of 0).
 
     Exported to a file of its own: what is measured has the weights that tables and predictors were measured with.
     """
     try:
+        import onnxruntime
         import torch
         from safetensors.numpy import save_file
 
-        from tests.network.op import random_inputs, session_of
-        from tests.network.op.test_torch import LIMIT, difference, loaded, telling_weights
-        from tests.space.test_torch import WHOLE
+        from studies.torch_reference import LIMIT, WHOLE, difference, loaded, telling_weights
     except ImportError as error:
         return {"same": None, "why": str(error)}
     module: Any = next((made for of, made in WHOLE.items() if of.partition(":")[0] == name.partition(":")[0]), None)
     if module is None:
         return {"same": None, "why": f"no torch reference of {name}"}
-    weights, feed = telling_weights(network), random_inputs(network, 1)
+    weights, feed = telling_weights(network), random_inputs(network)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         given, path = Path(scratch) / "given.safetensors", Path(scratch) / "given.onnx"
         save_file(weights, given)
         export(name, values, path, weights=given)
-        ours = session_of(str(path)).run(None, feed)
+        ours = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
     with torch.no_grad():
         with torch.device("meta"):  # no initialisation: every parameter is replaced by ours
             made = module(**values)
@@ -218,7 +227,7 @@ def page(found: Mapping[str, Any]) -> str:
     lines = [
         f"# Every space on {found['device']}, {found['date']}",
         "",
-        f"`python -m benchmarks.spaces{' --quick' if found['quick'] else ''}`, hwbench {found['hwbench_version']}.",
+        f"`python -m studies.spaces{' --quick' if found['quick'] else ''}`, hwbench {found['hwbench_version']}.",
         *(["", "**A trial run with few repeats: measured and predicted latencies say little.**"] if found["quick"] else []),
         "",
         f"## {SAMPLES:,} random architectures, lowered and costed",

@@ -1,6 +1,6 @@
 """Targets beyond one runtime on this machine: an emulated ARM core, other runtimes, a GPU's compiler, software Vulkan.
 
-    python -m benchmarks.targets [--workspace .targets] [--out reports/targets-DATE] [--stage NAME ...]
+    python -m studies.targets [--workspace .targets] [--out reports/targets-DATE] [--stage NAME ...]
 
 counts     AutoFormer-tiny's and NAS-Bench-201's blocks on the emulated Cortex-A72, in two workspaces: how far the two lie
            apart, and how far the sum of rows lies from ten whole networks of each space
@@ -349,7 +349,7 @@ def main() -> None:
         write_json(path, found)
     about = found["about"]
     lines = [f"# Targets beyond one runtime, on {about['device']}, {about['date']}", "",
-             f"`python -m benchmarks.targets`, hwbench {about['hwbench']}.", ""]  # fmt: skip
+             f"`python -m studies.targets`, hwbench {about['hwbench']}.", ""]  # fmt: skip
     for name, say in SAY.items():
         if name in found:
             lines += say(found[name])

@@ -1,6 +1,6 @@
 """A new device from ten measurements, on public tables: every physical device left out in turn with all its keys.
 
-    python -m benchmarks.transfer --tables DIR [--draws 20] [--out reports/transfer-DATE]
+    python -m studies.transfer --tables DIR [--draws 20] [--out reports/transfer-DATE]
 
 Peers in the same run, from the same measurements: the best proxy device (the known key that orders them best), FLOPs
 (published stage widths), one-hot ridge. `fpga` and `eyeriss` are exact sums, not measured: reported apart.
@@ -280,7 +280,7 @@ def markdown(document: dict[str, Any]) -> str:
     lines = [
         "# A new device from a few measurements",
         "",
-        "Rebuild: `python -m benchmarks.transfer --tables DIR`. Spearman over all architectures, mean over keys of means",
+        "Rebuild: `python -m studies.transfer --tables DIR`. Spearman over all architectures, mean over keys of means",
         "over draws; each physical device is left out with all its keys. `full data`: a regression on all architectures of the",
         "target itself, in sample: what its noise leaves to be had. `covered` should be 90 %, `width` is relative. OFA was",
         "measured on GPUs only, so its kind cannot be left out. `other collection`: OneProxy's targets, all of HELP known.",

@@ -428,7 +428,7 @@ def cost_study(workspace: Path) -> dict[str, Any]:
         done = watched(*profiling, *every, "--level", "all", "--workspace", str(workspace / "all"))
     found["four spaces, blocks and primitives"] = {**done, "rows": len(needed_specs(ALL_SPACES, "all"))}
     with progress("40 large networks"):
-        code = "import sys; from benchmarks.trust import large_networks; large_networks(sys.argv[1])"
+        code = "import sys; from studies.trust import large_networks; large_networks(sys.argv[1])"
         found["40 large networks, as a verification measures them"] = watched("-c", code, str(workspace / "networks"))
     found["harness"] = {
         "attention block": harness_overhead(needed_specs(["autoformer-tiny"])[0]),

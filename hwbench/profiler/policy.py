@@ -12,7 +12,7 @@ neighbour at work, an extra burst follows as soon as it shows none: only the min
 Why not the smallest reading: shared machines have clock steps (here 3.7 % and 7.8 % above the steady one) that last under a
 millisecond and fill one percent of the time. The smallest reading hunts those: the shorter the op, the more surely it
 meets one, so minima repeat only within 1-4 % and short rows come out faster than the networks they sum up to. Why not the
-median: neighbours slow the machine down by half for seconds. `python -m benchmarks.noise` shows all three on the machine
+median: neighbours slow the machine down by half for seconds. `python -m studies.machine_noise` shows all three on the machine
 at hand.
 
 How others stop, and what was taken:
