@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hwbench.core.gaussian_process import Factor, Posterior
 from hwbench.core.genes import Genes
 from hwbench.optimize.problem import Problem
 
@@ -60,17 +61,16 @@ class Process:
         self._genes = genes
         matrix = self._kernel(genes, genes)
         self._noise = self._setting["noise"] * float(np.mean(np.diag(matrix)))
-        matrix[np.diag_indices(len(genes))] += self._noise
-        self._factor = np.linalg.cholesky(matrix)
-        white = _solve(self._factor, y)
-        self._amplitude = float(np.sqrt(np.mean(white**2)))
-        self._white, self._known = white.astype(np.float32), len(white)
+        observed = Posterior(Factor(matrix, self._noise), y)
+        self._factor = observed.factor
+        self._amplitude = float(np.sqrt(np.mean(observed.white**2)))
+        self._white, self._known = observed.white.astype(np.float32), len(y)
 
     def look(self, pool: Genes) -> None:
         """The posterior of these candidates. Single precision: noise keeps the factor far from singular."""
         self._pool = pool
         kernel = self._kernel(self._genes, pool, np.float32)
-        self._solved = _solve(self._factor.astype(np.float32), kernel)
+        self._solved = self._factor.whiten(kernel)
         self._mean = self._white @ self._solved
         self._variance = self._kernel.own(pool).astype(np.float32) - np.einsum("ij,ij->j", self._solved, self._solved)
         self._open: list[tuple[np.ndarray, float]] = []
@@ -137,11 +137,8 @@ class Process:
                 warped[offset] = y, self._main_effects(genes, y), warp.slope(losses)
             y, effects, slope = warped[offset]
             matrix = Kernel(setting, effects)(genes, genes, hot=hot)
-            matrix[np.diag_indices(len(y))] += setting["noise"] * float(np.mean(np.diag(matrix)))
-            factor = np.linalg.cholesky(matrix)
-            white = _solve(factor, y)
-            fit = np.log(np.diag(factor)).sum() + len(y) / 2 * np.log(max(float(white @ white) / len(y), 1e-12))
-            tried[key] = float(fit) - slope
+            noise = setting["noise"] * float(np.mean(np.diag(matrix)))
+            tried[key] = -Posterior(Factor(matrix, noise), y).profile_log_likelihood - slope
             return tried[key]
 
         steps = 1
@@ -304,9 +301,3 @@ class Kernel:
 def one_hot(genes: Genes, width: int, dtype: type[np.floating] = np.float64) -> np.ndarray:
     """[n, genes * width]."""
     return np.asarray((genes[:, :, None] == np.arange(width)).reshape(len(genes), -1).astype(dtype))
-
-
-def _solve(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
-    from scipy.linalg import solve_triangular
-
-    return np.asarray(solve_triangular(factor, right, lower=True, check_finite=False))

@@ -29,6 +29,7 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.gaussian_process import Factor, Posterior
 from hwbench.network import work as network_work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
@@ -71,18 +72,14 @@ class Correction:
 
     def __init__(self, x: np.ndarray, y: np.ndarray, settings: np.ndarray | None = None) -> None:
         """Conditions on rows x[n, columns] with log ratios y[n]; tunes its settings unless they are given."""
-        from scipy.linalg import cho_factor, cho_solve
-
         self.x, self.y = x, y
         self.settings = self._tuned() if settings is None else settings
-        self._factor = cho_factor(self.covariance(x, x) + np.exp(2 * self.settings[1]) * np.eye(len(y)), lower=True)
-        self._weights = cho_solve(self._factor, y)
-        inverse = cho_solve(self._factor, np.eye(len(y)))
-        self.left_out = np.asarray(self._weights / np.diag(inverse))
+        self._posterior = Posterior(Factor(self.covariance(x, x), np.exp(2 * self.settings[1])), y)
+        self.left_out, variance = self._posterior.leave_one_out()
         """y - prediction of every row from all others."""
         # Doubt must explain the errors of rows left out, and is never talked down: few rows agree by luck. The settings were
         # tuned on those rows, too, which hides the more of their error the fewer they are.
-        surprise = float(np.mean(self.left_out**2 * np.diag(inverse))) if len(y) > 2 else 1.0
+        surprise = float(np.mean(self.left_out**2 / variance)) if len(y) > 2 else 1.0
         self.inflation = ((1 + 2 * len(self.settings) / len(y)) * max(1.0, surprise)) ** 0.5
 
     @property
@@ -98,20 +95,15 @@ class Correction:
 
     def predict(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, standard deviation with the nugget) at each x."""
-        from scipy.linalg import solve_triangular
-
-        between = self.covariance(self.x, x)
-        seen = solve_triangular(self._factor[0], between, lower=True)
-        variance = self.OFFSET + np.exp(2 * self.settings[0]) - (seen**2).sum(axis=0)
-        return between.T @ self._weights, self.inflation * np.sqrt(np.maximum(variance, 0) + np.exp(2 * self.settings[1]))
+        across = self.covariance(self.x, x)
+        variance = self._posterior.factor.variance(self.OFFSET + np.exp(2 * self.settings[0]), across)
+        deviation = np.sqrt(np.maximum(variance, 0) + np.exp(2 * self.settings[1]))
+        return self._posterior.mean(across), self.inflation * deviation
 
     def posterior(self, x: np.ndarray) -> np.ndarray:
         """Covariance of the true values at each x, nugget included."""
-        from scipy.linalg import solve_triangular
-
-        seen = solve_triangular(self._factor[0], self.covariance(self.x, x), lower=True)
-        found = self.covariance(x, x) - seen.T @ seen + np.exp(2 * self.settings[1]) * np.eye(len(x))
-        return np.asarray(self.inflation**2 * found)
+        true = self._posterior.factor.covariance(self.covariance(x, x), self.covariance(self.x, x))
+        return np.asarray(self.inflation**2 * (true + np.exp(2 * self.settings[1]) * np.eye(len(x))))
 
     def _tuned(self) -> np.ndarray:
         """Most probable settings given the rows: log signal, log nugget, log length per column."""
@@ -129,19 +121,13 @@ class Correction:
             scaled = squares / np.exp(2 * settings[2:])
             shape, slope = _matern(scaled.sum(axis=2))
             signal, nugget = np.exp(2 * settings[0]), np.exp(2 * settings[1])
-            whole = self.OFFSET + signal * shape
-            whole[np.diag_indices_from(whole)] += nugget
-            factor = np.linalg.cholesky(whole)
-            inverse = np.linalg.inv(whole)
-            weights = inverse @ y
-            belief = (settings - means) / widths
-            value = 0.5 * y @ weights + np.log(np.diag(factor)).sum() + 0.5 * (belief**2).sum()
-            # Derivative of the log evidence: half the trace of (inverse - weights weights') dK.
-            pull = 0.5 * (inverse - np.outer(weights, weights))
-            steep = (pull * slope) * signal
-            gradient = [2 * signal * (pull * shape).sum(), 2 * nugget * np.trace(pull)]
+            posterior = Posterior(Factor(self.OFFSET + signal * shape, nugget), y)
+            likelihood_slope = posterior.likelihood_slope
+            steep = (likelihood_slope * slope) * signal
+            gradient = [2 * signal * (likelihood_slope * shape).sum(), 2 * nugget * np.trace(likelihood_slope)]
             gradient += [float((steep * scaled[:, :, c]).sum()) for c in range(columns)]
-            return float(value), np.array(gradient) + belief / widths
+            away = (settings - means) / widths
+            return float(0.5 * (away**2).sum() - posterior.log_likelihood), away / widths - np.array(gradient)
 
         bounds = [(m - 3 * w, m + 3 * w) for m, w in zip(means, widths, strict=True)]
         return np.asarray(minimize(loss, means, jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 40}).x)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hwbench.core.errors import UsageError
+from hwbench.core.gaussian_process import Factor, Posterior
 from hwbench.core.genes import Genes
 from hwbench.optimize.problem import MAX, Problem, Values
 from hwbench.optimize.strategy.base import Archive
@@ -100,40 +101,23 @@ class Processes:
     def __init__(self, known: Genes, pool: Genes) -> None:
         gap = differing(known, known)
         self._far = differing(pool, known)
-        self._factors = {
-            (length, noise): np.linalg.cholesky(np.exp(-gap / length) + noise * np.eye(len(known)))
-            for length in LENGTHS
-            for noise in NOISES
-        }
-        self._solved: dict[tuple[float, float], tuple[np.ndarray, np.ndarray]] = {}
+        self._factors = {(length, noise): Factor(np.exp(-gap / length), noise) for length in LENGTHS for noise in NOISES}
+        self._whitened: dict[tuple[float, float], tuple[np.ndarray, np.ndarray]] = {}
 
     def posterior(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(mean, deviation) at the pool, by the likeliest of them."""
-        from scipy.linalg import solve_triangular
-
         middle, spread = y.mean(), y.std() or 1.0
-        target = (y - middle) / spread
-        best = None
-        for setting, factor in self._factors.items():
-            white = solve_triangular(factor, target, lower=True, check_finite=False)
-            scale = max(float(white @ white) / len(y), 1e-12)  # all alike so far: nothing to expect, nothing divided by 0
-            unlikely = np.log(np.diag(factor)).sum() + len(y) / 2 * np.log(scale)
-            if best is None or unlikely < best[0]:
-                best = unlikely, setting, white, scale
-        assert best is not None
-        _, setting, white, scale = best
-        left, variance = self._at_pool(*setting)
-        return white @ left * spread + middle, np.sqrt(variance * scale) * spread
+        fitted = {setting: Posterior(factor, (y - middle) / spread) for setting, factor in self._factors.items()}
+        setting, best = max(fitted.items(), key=lambda each: each[1].profile_log_likelihood)
+        across, variance = self._at_pool(*setting)
+        return best.white @ across * spread + middle, np.sqrt(variance * best.scale) * spread
 
     def _at_pool(self, length: float, noise: float) -> tuple[np.ndarray, np.ndarray]:
-        """(the pool's covariance, solved; its variance): most questions share them."""
-        from scipy.linalg import solve_triangular
-
-        if (length, noise) not in self._solved:
-            across = np.exp(-self._far / length).T
-            left = solve_triangular(self._factors[length, noise], across, lower=True, check_finite=False)
-            self._solved[length, noise] = left, np.maximum(1.0 - np.einsum("ij,ij->j", left, left), 1e-9)
-        return self._solved[length, noise]
+        """(the pool's covariance with what is known, whitened; its variance): most questions share them."""
+        if (length, noise) not in self._whitened:
+            white = self._factors[length, noise].whiten(np.exp(-self._far / length).T)
+            self._whitened[length, noise] = white, np.maximum(1.0 - np.einsum("ij,ij->j", white, white), 1e-9)
+        return self._whitened[length, noise]
 
 
 def differing(first: Genes, second: Genes) -> np.ndarray:

@@ -28,7 +28,7 @@ from hwbench.core import conformal, registry
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.predictor import card
 from hwbench.predictor.gpu.datasheet import DIMS, FAMILIES, KIND_OF, KINDS, Gpu, Rows, gpus, read_neusight, sheet_of, throttled
-from hwbench.predictor.gpu.model import FARTHEST, Array, Core, GpuModel, ask, booster, covariance_of, layers, learn, of_kind
+from hwbench.predictor.gpu.model import FARTHEST, Array, Core, GpuModel, ask, booster, conditioned, layers, learn, of_kind
 from hwbench.predictor.gpu.roofline import PRIORS, physics, tree_features
 
 MEASURED = 30
@@ -287,7 +287,6 @@ def _fit_process(
     family: str, left_out: Sequence[_Left], belief: Mapping[str, Sequence[float]], spread: Mapping[str, float]
 ) -> Array:
     """The process under which the left-out sessions, each a draw of it, are most likely."""
-    from scipy.linalg import cho_solve, cholesky
     from scipy.optimize import minimize
 
     draws = []
@@ -307,9 +306,7 @@ def _fit_process(
         process = _process(packed)
         total = 0.5 * float((((packed - middle) / width) ** 2).sum())
         for kind, places, off in draws:
-            covariance = covariance_of(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
-            factor = cholesky(covariance, lower=True)
-            total += 0.5 * float(off @ cho_solve((factor, True), off)) + float(np.log(np.diag(factor)).sum())
+            total -= float(conditioned(process, kind, places, off).log_likelihood)
         return total
 
     found = _process(minimize(unlikely, middle, method="L-BFGS-B", options={"maxiter": 15}).x)

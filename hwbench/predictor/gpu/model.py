@@ -17,6 +17,7 @@ import numpy as np
 
 from hwbench.core import conformal
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.gaussian_process import Factor, Posterior
 from hwbench.predictor import card
 from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, Sheet, sheet_of
 from hwbench.predictor.gpu.roofline import physics, places_of, tree_features
@@ -224,20 +225,19 @@ def covariance_of(process: Array, kind_a: Array, places_a: Array, kind_b: Array,
     return np.asarray(alike * (level**2 + shape**2 * np.exp(-0.5 * squared / length**2)))
 
 
-def learn(process: Array, kind: Array, places: Array, off: Array) -> Evidence:
-    """What measured ops of a GPU say: the process conditioned on how far off they are."""
-    from scipy.linalg import cho_solve, cholesky
+def conditioned(process: Array, kind: Array, places: Array, off: Array) -> Posterior:
+    """The process after seeing how far off measured ops are."""
+    return Posterior(Factor(covariance_of(process, kind, places, kind, places), process[2] ** 2), off)
 
-    covariance = covariance_of(process, kind, places, kind, places) + process[2] ** 2 * np.eye(len(off))
-    factor = cholesky(covariance, lower=True)
-    return Evidence(kind, places, cho_solve((factor, True), off), factor)
+
+def learn(process: Array, kind: Array, places: Array, off: Array) -> Evidence:
+    """What measured ops of a GPU say, as it is stored."""
+    posterior = conditioned(process, kind, places, off)
+    return Evidence(kind, places, posterior.weights, posterior.factor.lower)
 
 
 def ask(process: Array, seen: Evidence, kind: Array, places: Array) -> tuple[Array, Array]:
     """(shift, standard deviation with noise), in spreads."""
-    from scipy.linalg import solve_triangular
-
     across = covariance_of(process, kind, places, seen.kind, seen.places)
-    known = (solve_triangular(seen.factor, across.T, lower=True) ** 2).sum(0)
-    left = process[0] ** 2 + process[1] ** 2 - known + process[2] ** 2
-    return across @ seen.weights, np.sqrt(np.maximum(left, process[2] ** 2))
+    variance = Factor.restored(seen.factor).variance(process[0] ** 2 + process[1] ** 2, across.T)
+    return across @ seen.weights, np.sqrt(np.maximum(variance, 0.0) + process[2] ** 2)

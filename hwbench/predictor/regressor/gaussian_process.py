@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry
+from hwbench.core.gaussian_process import Factor, Posterior
 
 TUNED_ROWS, MOST_ROWS, DOUBT_ROWS = 256, 600, 256
 """Rows that choose lengths and sizes; that predictions rest on; that the doubt rests on (it costs the square)."""
@@ -44,25 +45,22 @@ class GaussianProcess:
         self.parameters = _tuned(*self._views(x[:TUNED_ROWS]), left[:TUNED_ROWS], self.row[:TUNED_ROWS], spread)
         for _ in range(ROUNDS):
             self._condition()
-            errors = np.abs(self.alpha / self.precision)  # leave-one-out, closed form
+            errors = np.abs(self.posterior.leave_one_out()[0])
             spread = max(1.4826 * float(np.median(errors)), 1e-9)
             self.row = np.minimum(1.0, HUBER * spread / np.maximum(errors, 1e-12))
         self._condition()
 
     def predict(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Doubt: posterior deviation with the noise of a new measurement."""
-        from scipy.linalg import solve_triangular
-
         prediction, doubt = self.base.predict(x)
         for start in range(0, len(x), CHUNK):
             part = slice(start, start + CHUNK)
             smooth, linear = self._views(x[part])
             across = _kernel(self.parameters, smooth, linear, *self.seen)
-            prediction[part] *= np.exp(np.clip(across @ self.alpha, -3, 3))
+            prediction[part] *= np.exp(np.clip(self.posterior.mean(across.T), -3, 3))
             prior = np.exp(self.parameters[0]) + np.exp(self.parameters[1]) * (1 + np.square(linear).sum(axis=1))
-            solved = solve_triangular(self.corner, across[:, : len(self.corner)].T, lower=True, check_finite=False)
-            known = np.square(solved).sum(axis=0)
-            doubt[part] = np.sqrt(np.maximum(prior - known, 0.0) + np.exp(self.parameters[2]))
+            variance = self.corner.variance(prior, across[:, : len(self.corner.lower)].T)
+            doubt[part] = np.sqrt(np.maximum(variance, 0.0) + np.exp(self.parameters[2]))
         return prediction, doubt
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -85,15 +83,10 @@ class GaussianProcess:
 
     def _condition(self) -> None:
         """Everything prediction needs, from the rows, their weights and the parameters."""
-        from scipy.linalg import cho_solve, cholesky
-
         self.seen = self._views(self.points)
         noise = np.exp(self.parameters[2]) / self.row
-        full = _kernel(self.parameters, *self.seen, *self.seen) + np.diag(noise + 1e-9)
-        lower = cholesky(full, lower=True, check_finite=False)
-        inverse = cho_solve((lower, True), np.eye(len(full)), check_finite=False)
-        self.alpha, self.precision = inverse @ self.left, np.diag(inverse)
-        self.corner = np.ascontiguousarray(lower[:DOUBT_ROWS, :DOUBT_ROWS])
+        factor = Factor(_kernel(self.parameters, *self.seen, *self.seen), noise + 1e-9)
+        self.posterior, self.corner = Posterior(factor, self.left), factor.first(DOUBT_ROWS)
 
 
 def _logs(x: np.ndarray, logged: np.ndarray) -> np.ndarray:
@@ -122,7 +115,6 @@ def _kernel(
 
 def _tuned(smooth: np.ndarray, linear: np.ndarray, left: np.ndarray, row: np.ndarray, spread: float) -> np.ndarray:
     """Parameters of the largest marginal likelihood, near ones that suit standardised features (weak prior)."""
-    from scipy.linalg import cho_solve, cholesky
     from scipy.optimize import minimize
 
     features, inner = smooth.shape[1], 1 + linear @ linear.T
@@ -135,16 +127,13 @@ def _tuned(smooth: np.ndarray, linear: np.ndarray, left: np.ndarray, row: np.nda
         d = _distances(smooth / lengths, smooth / lengths)
         fading = np.exp(-d)
         matern = size * (1 + d + d * d / 3) * fading
-        lower = cholesky(matern + line * inner + np.diag(noise / row + 1e-9), lower=True, check_finite=False)
-        inverse = cho_solve((lower, True), np.eye(len(left)), check_finite=False)
-        alpha = inverse @ left
-        outer = np.outer(alpha, alpha) - inverse
-        slope = size * 5 / 3 * (1 + d) * fading * outer
-        gradient = [np.sum(outer * matern), line * np.sum(outer * inner), noise * np.sum(np.diag(outer) / row)]
-        gradient += [np.sum(slope * each) / length**2 for each, length in zip(apart, lengths, strict=True)]
-        likelihood = -0.5 * left @ alpha - np.log(np.diag(lower)).sum()
+        posterior = Posterior(Factor(matern + line * inner, noise / row + 1e-9), left)
+        slope = posterior.likelihood_slope
+        steep = size * 5 / 3 * (1 + d) * fading * slope
+        gradient = [np.sum(slope * matern), line * np.sum(slope * inner), noise * np.sum(np.diag(slope) / row)]
+        gradient += [np.sum(steep * each) / length**2 for each, length in zip(apart, lengths, strict=True)]
         away = parameters - start
-        return float(-likelihood + 0.5 * away @ away / 4), -0.5 * np.array(gradient) + away / 4
+        return float(-posterior.log_likelihood + 0.5 * away @ away / 4), -np.array(gradient) + away / 4
 
     bounds = [(s - 8, s + 8) for s in start[:3]] + [(-1.5, 5.0)] * features
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
