@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from dataclasses import asdict
@@ -14,7 +15,8 @@ from hwbench.network import work as network_work
 from hwbench.network.op import base as ops
 from hwbench.network.op.kernel import operands, results
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.profiler.kernel_grid import FAMILIES, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
+from hwbench.profiler.kernel_family import fill
+from hwbench.profiler.kernel_grid import FAMILIES, LEAST, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 N = 1400
@@ -37,6 +39,29 @@ def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
     found = catalogue(n)
     assert len({spec.key for spec in found}) == len(found)
     assert len(found) == pytest.approx(n, rel=0.15)
+
+
+GOLDEN = {
+    (1, 0): "771c4d89b03abdc58920dfb32d6aad90b40a42ca68325df945b0254befb06500",
+    (LEAST, 0): "d34ab8d7d1bb52b114d7e6644ead11c783e81f82d82437eda4a69b77bb42eb92",
+    (1400, 0): "26e0f63e5af697df6a4e02f8398d7e1e6506924880ffa1746d9ac9c610261e86",
+    (1440, 0): "cfff41e951dfcba7a9bc9fea577df52d95d966e6b5f5e004334466c16580555b",
+    (3000, 1): "fd8541a9c4d543e7527b909d742a5b01400f2e0269c0254a182528844f3a7996",
+}
+"""(kernels asked for, seed) -> a hash of all keys, as they were when the shipped tables were measured."""
+
+
+@pytest.mark.parametrize("asked", GOLDEN, ids=str)
+def test_the_kernels_are_those_the_shipped_tables_were_measured_with(asked):
+    keys = "\n".join(spec.key for spec in catalogue(*asked))
+    assert hashlib.sha256(keys.encode()).hexdigest() == GOLDEN[asked]
+
+
+def test_text_of_a_family_is_computed_from_what_was_drawn():
+    drawn = {"side": 7, "twice": "{2*side}", "pad": 1}
+    assert fill("f1x{twice}x{(side+2*pad-3)//2+1}_{side-3}", drawn) == "f1x14x4_4"
+    with pytest.raises(ValueError, match=r"not understood: side \*\* 2"):
+        fill("{side**2}", drawn)
 
 
 def test_few_still_means_some_of_every_family():
@@ -76,7 +101,7 @@ def test_limits_are_kept(kernels):
 
 def cheapest(index: int) -> OpSpec:
     rng = np.random.default_rng((7, index))
-    drawn = [FAMILIES[index][1](rng) for _ in range(8)]
+    drawn = [FAMILIES[index].draw(rng) for _ in range(8)]
     return min(
         drawn, key=lambda spec: (ops.op_of(spec).work(spec).macs, sum(o.size for o in (*operands(spec), *results(spec))))
     )
