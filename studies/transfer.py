@@ -137,14 +137,14 @@ def judge(space: Space, target: int, known: np.ndarray, prepared: Any, samples: 
     found = []
     for rows in samples:
         rehearsal = rehearsals[len(rows)]
-        belief = few_shot_prior.believe(prior, rows, logs[rows])
-        mean = belief.mean()
+        new_device = few_shot_prior.posterior(prior, rows, logs[rows])
+        mean = new_device.mean()
         proxies = [spearmans(space.latency[rows][:, [key]], truth[rows])[0] for key in known]
         proxy = space.latency[:, known[int(np.argmax(proxies))]]
         answers = [mean, proxy, one_hot_ridge(design, rows, logs[rows]), space.flops]
         ranks = spearmans(np.stack(answers, axis=1), truth)
-        low, high = rehearsal.band.bounds(np.exp(mean[checked]), belief.deviation(checked))
-        trust, _ = transfer.verdict(belief, rehearsal)
+        low, high = rehearsal.band.bounds(np.exp(mean[checked]), new_device.deviation(checked))
+        trust, _ = transfer.verdict(new_device, rehearsal)
         found.append(
             {
                 "space": space.name,
@@ -159,7 +159,7 @@ def judge(space: Space, target: int, known: np.ndarray, prepared: Any, samples: 
                 "median_error": float(np.median(np.abs(np.exp(mean) / truth - 1))),
                 "covered": float(np.mean((low <= truth[checked]) & (truth[checked] <= high))),
                 "width": float(np.median((high - low) / np.exp(mean[checked]))),
-                "unexplained": belief.unexplained,
+                "unexplained": new_device.unexplained,
                 "trust": trust,
             }
         )

@@ -42,7 +42,7 @@ from hwbench.core.process_pool import Workers
 from hwbench.optimize.problem import Values
 from hwbench.optimize.strategy.base import Strategy, make_strategy
 from hwbench.predictor.few_shot import transfer
-from hwbench.predictor.few_shot.prior import Prior, believe, learn, prior
+from hwbench.predictor.few_shot.prior import Prior, learn, posterior, prior
 from hwbench.predictor.tabular.positions import Position
 from hwbench.study import leaderboard
 from hwbench.study.leaderboard import BUDGETS, GOAL, MARKS, PLAIN, UPPER, Run
@@ -238,9 +238,9 @@ def _predicted(table: str, device: str, seed: int, tables: Path) -> tuple[np.nda
     before, band = _taught(table, device, tables)
     # Not the strategy's own stream of numbers.
     measured = np.random.default_rng((seed, MEASURED)).choice(rows.usable(device), MEASURED, replace=False)
-    belief = believe(before, measured, np.log(rows.latency_of(device)[measured]))
-    prediction = np.exp(belief.mean())
-    return prediction, band.bounds(prediction, belief.deviation())[1]
+    new_device = posterior(before, measured, np.log(rows.latency_of(device)[measured]))
+    prediction = np.exp(new_device.mean())
+    return prediction, band.bounds(prediction, new_device.deviation())[1]
 
 
 def _others(rows: Rows, device: str) -> list[str]:

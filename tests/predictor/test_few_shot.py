@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -73,10 +74,47 @@ def test_intervals_cover_over_devices():
     for device in range(0, everyone.shape[1], 2):
         logs, truth = np.delete(everyone, device, axis=1), everyone[:, device]
         known = prior.learn(logs, blocks)
-        belief = prior.believe(prior.prior(known), rows, truth[rows])
+        new_device = prior.posterior(prior.prior(known), rows, truth[rows])
         band = transfer.rehearse(known, logs, rows).band
-        inside.append(conformal.covered(*band.bounds(np.exp(belief.mean()), belief.deviation()), np.exp(truth)))
+        inside.append(conformal.covered(*band.bounds(np.exp(new_device.mean()), new_device.deviation()), np.exp(truth)))
     assert 0.8 < np.mean(inside) < 0.99
+
+
+def solved_in_long_doubles(matrix, right):
+    """By elimination: numpy's own solvers know double precision only."""
+    matrix, right = matrix.astype(np.longdouble), right.astype(np.longdouble)
+    for i in range(len(matrix)):
+        for j in range(i + 1, len(matrix)):
+            share = matrix[j, i] / matrix[i, i]
+            matrix[j] -= share * matrix[i]
+            right[j] -= share * right[i]
+    found = np.zeros_like(right)
+    for i in reversed(range(len(matrix))):
+        found[i] = (right[i] - matrix[i, i + 1 :] @ found[i + 1 :]) / matrix[i, i]
+    return found
+
+
+@pytest.mark.parametrize("novelty", [0.0, 0.15])
+@pytest.mark.parametrize("bandwidth", prior.BANDWIDTHS)
+def test_one_explanation_is_a_gaussian_process_and_loses_no_digits(bandwidth, novelty, monkeypatch):
+    """Speed is free (variance 25) and noise small, so a variance is a small difference of large numbers."""
+    monkeypatch.setattr(prior, "BANDWIDTHS", (bandwidth,))
+    monkeypatch.setattr(prior, "NOVELTIES", (novelty,))
+    monkeypatch.setattr(prior, "TAIL", 1e30)  # Gaussian noise: every measurement is trusted
+    blocks = [prior.scaled(np.array([[cell[i] == op for op in LEVELS[1:]] for cell in CELLS], float)) for i in range(4)]
+    many = prior.prior(prior.learn(np.log(np.column_stack(list(KNOWN.values()))), blocks))
+    one = replace(many, centres=many.centres[:1], noises=many.noises[:1])
+    rows, logs = np.random.default_rng(10).choice(len(CELLS), 10, replace=False), np.log(NEW)
+    found = prior.posterior(one, rows, logs[rows])
+    d, choices = one.directions.astype(np.longdouble), one.choices.astype(np.longdouble)
+    covariance = bandwidth**2 * d @ one.spread @ d.T + (novelty * one.scale) ** 2 * choices @ choices.T + prior.FREE
+    shift, expected = np.median(logs[rows]), d @ one.centres[0]
+    noisy = covariance[np.ix_(rows, rows)] + one.noises[0] ** 2 * np.eye(10)
+    taken = solved_in_long_doubles(noisy, covariance[rows])
+    mean = shift + expected + taken.T @ (logs[rows] - shift - expected[rows])
+    variance = one.noises[0] ** 2 + np.diag(covariance) - (covariance[rows] * taken).sum(axis=0)
+    assert found.mean() == pytest.approx(mean.astype(float), abs=1e-9)
+    assert found.deviation() == pytest.approx(np.sqrt(variance).astype(float), rel=1e-9)
 
 
 def test_neither_the_order_of_rows_nor_repeats_matter(files):

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from hwbench.core.gaussian_process import Factor, Posterior
 
 BANDWIDTHS = (0.1, 0.2, 0.4, 0.7)
 """How far a new device may lie from a known one, in units of the spread of the population."""
@@ -232,8 +234,8 @@ def _regress(gram: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Belief:
-    """One new device after its measurements: a mixture over what was weighed, in log latency.
+class DevicePosterior:
+    """One new device after its measurements: a mixture over the likely explanations, in log latency.
 
     Its columns are the overall speed, the directions, and the likeness in choices to each measured architecture.
     """
@@ -274,50 +276,95 @@ class Belief:
         return np.concatenate([np.ones((len(directions), 1)), directions, alike], axis=1)
 
 
-def believe(prior: Prior, rows: np.ndarray, logs: np.ndarray) -> Belief:
-    """What follows from measuring architectures `rows` [n]: log latencies `logs` [n].
+def posterior(prior: Prior, rows: np.ndarray, logs: np.ndarray) -> DevicePosterior:
+    """The new device after measuring architectures `rows` [n]: log latencies `logs` [n].
 
-    Bayes over known devices, bandwidths, novelties and noises. Noise has heavy tails: a measurement that does not fit is
-    weighed down, and all is weighed again.
+    A mixture of Gaussian processes, one for each known device d and each explanation (bandwidth h, novelty v, noise s):
+
+        log latency = speed + directions . place + choices . own + error
+        speed ~ N(0, FREE),  own ~ N(0, v),  error ~ N(0, s / trust)
+        place ~ N(middle + sqrt(1 - h^2) (place of d - middle), h^2 spread)
+
+    The weight of each is its likelihood. Errors have heavy tails (Student's t): the trust in a measurement falls with how badly
+    it fits, and everything is weighed again.
     """
-    n, shift = len(logs), float(np.median(logs))
+    shift = float(np.median(logs))
+    directions = prior.directions[rows]
+    explanations = _explanations(prior, rows)
+    off = (logs - shift)[:, None] - directions @ explanations.places.transpose(0, 2, 1)
+    fitted, weights = _weighed(explanations, off)
+    left_out = sum(each.leave_one_out()[0] @ weight for each, weight in zip(fitted, weights, strict=True))
+    share, means = _means(prior, rows, explanations, fitted, weights)
+    mean = share @ means
+    between = np.sqrt(share)[:, None] * (means - mean)
+    mean[0] += shift
+    likely = np.flatnonzero(weights.sum(axis=1))
+    terms = [_term(prior, rows, explanations, int(c), fitted[c].factor, float(weights[c].sum())) for c in likely]
+    unexplained = float(np.sqrt(np.mean(left_out**2)) / max(logs.std(), 1e-12))
+    noise = float(weights.sum(axis=1) @ explanations.noise)
+    return DevicePosterior(prior, rows, mean, between, tuple(terms), noise, weights.sum(axis=0), unexplained)
+
+
+class _Explanations(NamedTuple):
+    """Every combination of bandwidth, novelty and noise: entry c of each array is one."""
+
+    width: np.ndarray
+    novelty: np.ndarray
+    noise: np.ndarray
+    """Variances, as `novelty`."""
+    places: np.ndarray
+    """[c, devices, directions]: where a device close to each known one is expected."""
+    covariance: np.ndarray
+    """[c, n, n]: of the measured architectures' log latencies, before noise."""
+
+
+def _explanations(prior: Prior, rows: np.ndarray) -> _Explanations:
     directions, choices = prior.directions[rows], prior.choices[rows]
-    known, own = directions @ prior.spread, choices @ choices.T
-    # One line of each array for every explanation: bandwidth x novelty x noise.
+    along, own = directions @ prior.spread @ directions.T, choices @ choices.T
     novelties = (np.array(NOVELTIES if own.any() else NOVELTIES[:1]) * prior.scale) ** 2
     width, novelty, noise = (a.ravel() for a in np.meshgrid(BANDWIDTHS, novelties, prior.noises**2, indexing="ij"))
     middle = prior.centres.mean(axis=0)
     places = middle + np.sqrt(1 - width**2)[:, None, None] * (prior.centres - middle)
-    expected = (width**2)[:, None, None] * (known @ directions.T) + novelty[:, None, None] * own + FREE
-    off = (logs - shift)[:, None] - directions @ places.transpose(0, 2, 1)
-    trust = np.ones(n)
+    covariance = (width**2)[:, None, None] * along + novelty[:, None, None] * own + FREE
+    return _Explanations(width, novelty, noise, places, covariance)
+
+
+def _weighed(explanations: _Explanations, off: np.ndarray) -> tuple[list[Posterior], np.ndarray]:
+    """(process of each explanation, weights [c, devices]) of what is observed beside the expected places [c, n, devices]."""
+    noise, trust = explanations.noise, np.ones(off.shape[1])
     for _ in range(REWEIGHTED):
-        total = expected + np.eye(n) * (noise[:, None] / trust)[:, None, :]
-        inverse = np.linalg.inv(total)
-        solved = inverse @ off
-        weights = -0.5 * (off * solved).sum(axis=1) - 0.5 * np.linalg.slogdet(total)[1][:, None]
-        weights = np.exp(weights - weights.max())
+        factors = [Factor(covariance, each / trust) for covariance, each in zip(explanations.covariance, noise, strict=True)]
+        fitted = [Posterior(factor, each) for factor, each in zip(factors, off, strict=True)]
+        logs = np.stack([each.log_likelihood for each in fitted])
+        weights = np.exp(logs - logs.max())
         weights = np.where(weights > UNLIKELY, weights, 0.0)
         weights /= weights.sum()
-        each = weights.sum(axis=1)
-        variance = float(each @ noise)
-        left = np.einsum("cj,cnj->n", weights, solved * noise[:, None, None]) / trust
-        trust = (TAIL + 1) / (TAIL + left**2 / variance)
-    left_out = np.einsum("cj,cnj->n", weights, solved / np.diagonal(inverse, axis1=1, axis2=2)[:, :, None])
+        # What the mixture calls error of each measurement: noise / trust * weights of the process.
+        error = sum(each.weights @ share * own for each, share, own in zip(fitted, weights, noise, strict=True)) / trust
+        trust = (TAIL + 1) / (TAIL + error**2 / float(weights.sum(axis=1) @ noise))
+    return fitted, weights
+
+
+def _means(
+    prior: Prior, rows: np.ndarray, explanations: _Explanations, fitted: Sequence[Posterior], weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(weight, posterior mean of speed, place and own) of every likely explanation with every likely known device."""
     which, device = np.nonzero(weights)
-    share, answer = weights[which, device], solved[which, :, device]
-    moved = places[which, device] + (width[which] ** 2)[:, None] * (answer @ known)
-    means = np.concatenate([FREE * answer.sum(axis=1, keepdims=True), moved, novelty[which][:, None] * answer], axis=1)
-    mean = share @ means
-    terms = []
-    for c in np.unique(which):
-        root = np.linalg.cholesky((inverse[c] + inverse[c].T) / 2)
-        linked = np.concatenate([np.full((1, n), FREE), width[c] ** 2 * known.T, novelty[c] * np.eye(n)])
-        terms.append((float(each[c]), float(width[c]), float(novelty[c]), linked @ root))
-    between = np.sqrt(share)[:, None] * (means - mean)
-    mean[0] += shift
-    unexplained = float(np.sqrt(np.mean(left_out**2)) / max(logs.std(), 1e-12))
-    return Belief(prior, rows, mean, between, tuple(terms), variance, weights.sum(axis=0), unexplained)
+    solved = np.array([fitted[c].weights[:, j] for c, j in zip(which.tolist(), device.tolist(), strict=True)])
+    moved = (explanations.width[which] ** 2)[:, None] * (solved @ prior.directions[rows] @ prior.spread)
+    speed, own = FREE * solved.sum(axis=1, keepdims=True), explanations.novelty[which][:, None] * solved
+    means = np.concatenate([speed, explanations.places[which, device] + moved, own], axis=1)
+    return weights[which, device], means
+
+
+def _term(
+    prior: Prior, rows: np.ndarray, explanations: _Explanations, c: int, factor: Factor, weight: float
+) -> tuple[float, float, float, np.ndarray]:
+    """One of `DevicePosterior.terms`: measuring takes |L^-1 k|^2 from a variance, and k is columns . linked."""
+    width, novelty, n = float(explanations.width[c]), float(explanations.novelty[c]), len(rows)
+    along = (prior.directions[rows] @ prior.spread).T
+    linked = np.concatenate([np.full((1, n), FREE), width**2 * along, novelty * np.eye(n)])
+    return weight, width, novelty, factor.whiten(linked.T).T
 
 
 def spread_out(prior: Prior, n: int) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 from hwbench.core import conformal, registry, schema, stats
 from hwbench.core.errors import UsageError
 from hwbench.predictor.few_shot import latency
-from hwbench.predictor.few_shot.prior import Belief, Population, believe, learn, prior, scaled, spread_out
+from hwbench.predictor.few_shot.prior import DevicePosterior, Population, learn, posterior, prior, scaled, spread_out
 from hwbench.predictor.tabular import positions
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverag
         one = prior(population.only(seen, np.delete(devices, device)))
         truth, start, found, answers = logs[judged, device], len(judged), [], []
         for draw in draws:
-            belief = believe(one, np.arange(start, start + len(draw)), logs[draw, device])
+            new_device = posterior(one, np.arange(start, start + len(draw)), logs[draw, device])
             start += len(draw)
-            mean = belief.mean(slice(len(judged)))
-            answers.append([np.exp(mean), np.exp(truth), belief.deviation(slice(len(judged)))])
-            found.append((stats.spearman(mean, truth), np.abs(np.expm1(mean - truth)).mean(), belief.unexplained))
+            mean = new_device.mean(slice(len(judged)))
+            answers.append([np.exp(mean), np.exp(truth), new_device.deviation(slice(len(judged)))])
+            found.append((stats.spearman(mean, truth), np.abs(np.expm1(mean - truth)).mean(), new_device.unexplained))
         pairs.append(np.concatenate(answers, axis=1))
         ranks, errs, misfits = np.array(found).T
         spearmans.append(ranks.mean())
@@ -99,9 +99,9 @@ def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverag
     return Rehearsal(band, np.array(spearmans), np.array(errors), np.concatenate(unexplained), pairs)
 
 
-def verdict(belief: Belief, rehearsal: Rehearsal) -> tuple[bool, str]:
+def verdict(new_device: DevicePosterior, rehearsal: Rehearsal) -> tuple[bool, str]:
     """(whether to trust, why) from how well each measurement follows from the others."""
-    share, worse = belief.unexplained, float(np.mean(rehearsal.unexplained >= belief.unexplained))
+    share, worse = new_device.unexplained, float(np.mean(rehearsal.unexplained >= new_device.unexplained))
     shown = f"predicted from the others, a measurement is off by {share:.0%} of how much they differ"
     if np.sqrt(1 - min(share, 1.0) ** 2) < TRUSTED:
         return False, f"{shown}; the known devices cannot even order what was measured"
@@ -186,10 +186,10 @@ def transfer(
     if len(case.rows) < LEAST_MEASURED:
         raise UsageError(f"{measured} has {len(case.rows)} different architectures; at least {LEAST_MEASURED} are needed.")
     population = learn(case.logs, case.blocks)
-    belief = believe(prior(population), case.rows, case.new_logs)
+    new_device = posterior(prior(population), case.rows, case.new_logs)
     rehearsal = rehearse(population, case.logs, case.rows, coverage)
     at = case.order
-    mean, doubt = belief.mean(at), belief.deviation(at)
+    mean, doubt = new_device.mean(at), new_device.deviation(at)
     low, high = rehearsal.band.bounds(np.exp(mean), doubt)
     answers = np.stack([np.exp(mean), low, high])
     if output is not None:
@@ -197,8 +197,8 @@ def transfer(
         for name, column in zip(ADDED, answers, strict=True):
             written = written.append_column(name, [column])
         schema.write_table(Path(output), written)
-    trust, reason = verdict(belief, rehearsal)
-    likely = [i for i in np.argsort(-belief.shares, kind="stable")[:3] if belief.shares[i] >= 0.05]
+    trust, reason = verdict(new_device, rehearsal)
+    likely = [i for i in np.argsort(-new_device.shares, kind="stable")[:3] if new_device.shares[i] >= 0.05]
     done = Transfer(
         output=None if output is None else str(output),
         architectures=len(at),
@@ -209,8 +209,8 @@ def transfer(
         rehearsed_spearman=float(rehearsal.spearmans.mean()),
         rehearsed_spearman_worst=float(rehearsal.spearmans.min()),
         rehearsed_error=float(np.median(rehearsal.errors)),
-        unexplained=belief.unexplained,
-        nearest={case.devices[i]: round(float(belief.shares[i]), 3) for i in likely},
+        unexplained=new_device.unexplained,
+        nearest={case.devices[i]: round(float(new_device.shares[i]), 3) for i in likely},
         trust=trust,
         reason=reason,
         warnings=case.warnings,
