@@ -34,7 +34,7 @@ def run(
     singular = PLURALS.get(kind, PLURALS.get(f"{kind}s", kind))
     if singular not in registry.kinds():
         raise UnknownName(registry.unknown("kind", kind, (*PLURALS, DEVICES)))
-    rows = [{"name": name, "about": registry.about(singular, name)} for name in registry.names(singular)]
+    rows = [{"name": registry.shown(singular, n), "about": registry.about(singular, n)} for n in registry.names(singular)]
     if singular == "space":
         from hwbench.space import activity, slots
 

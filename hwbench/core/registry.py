@@ -5,12 +5,17 @@ Which kinds there are and where their folders lie is declared by the packages th
 A plug-in file holds one class named after the file (`ffn_block.py` -> `FfnBlock`) that has every member of
 the contract, the one Protocol class named after the kind, in `base.py` of that folder or of the one around it.
 `VARIANTS = {"tiny": {...}}` in the file gives `<name>-tiny` with those constructor arguments; a variant called "" is `<name>`
-itself. Options may follow a colon: `bert:sequence=384`. Other packages add parts through the entry-point group
-`hwbench.<kind>`.
+itself. Where the folder's `__init__.py` says `FULL_NAMES = True`, the keys of VARIANTS are whole names.
+Options may follow a colon: `bert:sequence=384`.
+
+Parts of other people come through the entry-point group `hwbench.<kind>`, or as objects: `named` gives an object (or a class
+that makes one) a name, under which everything here finds it until the process ends. People write names with hyphens, files
+have underscores: both are understood everywhere, and a part keeps the spelling it was registered under.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import inspect
@@ -21,7 +26,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import hwbench
+from hwbench.core import contract as contracts
 from hwbench.core.errors import UnknownName, UsageError
+
+_given: dict[tuple[str, str], Any] = {}
+"""(kind, name) -> the object, or the class, a caller gave."""
+_given_shared: dict[tuple[str, str], Any] = {}
+"""What `get` made of a class that was given."""
 
 
 @lru_cache(maxsize=None)
@@ -47,14 +58,63 @@ def _package(kind: str) -> str:
 
 def names(kind: str) -> list[str]:
     """Every registered name of a kind, sorted; variants are listed instead of the file they come from."""
-    found: list[str] = []
-    for name in sorted(_targets(kind)):
-        variants = _variants(kind, name)
-        found += [f"{name}-{variant}" if variant else name for variant in variants or {"": {}}]
-    return found
+    return [name for target in sorted(_targets(kind)) for name in _names_of(kind, target)]
 
 
-@lru_cache(maxsize=None)
+def shown(kind: str, name: str) -> str:
+    """How people write a name: with hyphens; the names of ops stand in keys and keep their underscores."""
+    base, colon, options = name.partition(":")
+    return name if kind == "op" or "." in base else base.replace("_", "-") + colon + options
+
+
+def named(kind: str, part: Any) -> str:
+    """The name of a part that was given by name, as an object or as its class: its `name`, or module:Class.
+
+    An object answers to its name in this process only. Another object of the same name takes its place.
+
+    Raises:
+        UsageError: an object breaks its contract, or has the name of another part.
+    """
+    if isinstance(part, str):
+        return current(kind, part)
+    if not inspect.isclass(part) and not _is_factory(kind, part):
+        contracts.check(kind, contract(kind), _with_name(part))
+    name = getattr(part, "name", None)
+    name = name if isinstance(name, str) and name else _path(part)
+    if (found := _find(kind, name.partition(":")[0])) is not None and (kind, name) not in _given:
+        theirs = _targets(kind)[found[0]]()
+        if theirs is not part and theirs is not type(part):
+            raise UsageError(
+                f"An object of {contracts.class_name(part)} calls itself {kind} '{name}', as {contracts.class_name(theirs)} "
+                "does. Give it another name."
+            )
+        if not inspect.isclass(part) and get(kind, name) is part:
+            return current(kind, name)
+    if _given.get((kind, name)) is not part:
+        _given[kind, name] = part
+        _given_shared.pop((kind, name), None)
+    return name
+
+
+def _with_name(part: Any) -> Any:
+    """The object; one without a name gets that of its class."""
+    if not isinstance(getattr(part, "name", None), str):
+        part.name = _path(part)
+    return part
+
+
+def _path(part: Any) -> str:
+    """module:Class (or :function) of what was given."""
+    origin = part if hasattr(part, "__qualname__") else getattr(part, "func", type(part))
+    return f"{origin.__module__}:{origin.__qualname__}"
+
+
+def _is_factory(kind: str, part: Any) -> bool:
+    """Whether it makes parts: a class, or a function that is no part itself."""
+    methods = [name for name, signature in contracts.members(contract(kind)).items() if signature is not None]
+    return inspect.isclass(part) or (callable(part) and not any(hasattr(part, name) for name in methods))
+
+
 def get(kind: str, name: str) -> Any:
     """The plug-in of that name, checked against its contract; one shared instance per name.
 
@@ -62,39 +122,126 @@ def get(kind: str, name: str) -> Any:
         UnknownName: nobody registered it; the message names the nearest ones.
         UsageError: an option after the colon is unknown or malformed.
     """
+    if (kind, name) not in _given:
+        return _shared(kind, current(kind, name))
+    if not _is_factory(kind, _given[kind, name]):
+        return _given[kind, name]
+    if (kind, name) not in _given_shared:
+        _given_shared[kind, name] = make(kind, name)
+    return _given_shared[kind, name]
+
+
+@lru_cache(maxsize=None)
+def _shared(kind: str, name: str) -> Any:
     return make(kind, name)
 
 
 def make(kind: str, name: str, **extra: Any) -> Any:
     """A new instance, for plug-ins that hold state (strategies) or need arguments (objectives)."""
-    base_name, _, option_text = name.partition(":")
-    file_name, variant = _origin(kind, base_name)
-    cls = _targets(kind)[file_name]()
-    arguments = dict(_variants(kind, file_name).get(variant, {}))
-    arguments.update(_parse_options(kind, name, option_text, cls, taken=arguments))
-    instance = cls(**arguments, **extra)
-    instance.name = name
-    _check_contract(kind, instance)
+    if (kind, name) in _given and not _is_factory(kind, _given[kind, name]):
+        if extra:
+            wanted = " and ".join(extra)
+            raise UsageError(
+                f"{kind} '{name}' is made anew with its {wanted}: give its class, or a function of them, no object."
+            )
+        return copy.deepcopy(_given[kind, name])
+    factory, arguments = _factory(kind, name)
+    instance = _call(kind, factory, {**arguments, **extra})
+    instance.name = current(kind, name)
+    contracts.check(kind, contract(kind), instance)
     return instance
+
+
+def _call(kind: str, factory: Any, arguments: dict[str, Any]) -> Any:
+    """What a class makes of these arguments; one from outside that cannot take them is told so."""
+    if not str(factory.__module__ if hasattr(factory, "__module__") else "").startswith("hwbench."):
+        try:
+            inspect.signature(factory).bind(**arguments)
+        except TypeError:
+            own, wanted = inspect.signature(factory), f"({', '.join(arguments)})"
+            raise UsageError(
+                f"{kind} {_path(factory).replace(':', '.')} breaks its contract: it is made with {wanted}, its own are {own}."
+            ) from None
+        except ValueError:
+            pass  # its signature cannot be asked
+    return factory(**arguments)
+
+
+def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
+    """(class or function, arguments of the name's own) that make a part."""
+    if (kind, name) in _given:
+        return _given[kind, name], {}
+    base, _, options = name.partition(":")
+    target, variant = _origin(kind, base)
+    cls = _targets(kind)[target]()
+    arguments = dict(_variants(kind, target).get(variant, {}))
+    return cls, {**arguments, **_parse_options(kind, name, options, cls, taken=arguments)}
+
+
+def recipe(kind: str, name: str) -> dict[str, Any]:
+    """What another process needs to make the same part: {"class": "module:Class", "arguments": {...}}.
+
+    Raises:
+        UsageError: it was given as an object that another process cannot make.
+    """
+    factory, arguments = _factory(kind, name)
+    cls = factory if inspect.isclass(factory) else type(factory)
+    if cls.__module__ == "__main__" or "<" in cls.__qualname__ or (factory is not cls and not _plain(factory, cls)):
+        raise UsageError(
+            f"{kind} '{name}' cannot be made in another process: its class must lie in a module, and the object must be what "
+            f"{cls.__qualname__}() gives."
+        )
+    return {"class": f"{cls.__module__}:{cls.__qualname__}", "arguments": arguments}
+
+
+def _plain(part: Any, cls: Any) -> bool:
+    """Whether an object is what its class makes without arguments."""
+    try:
+        return bool({**vars(cls()), "name": None} == {**vars(part), "name": None})
+    except TypeError:
+        return False
 
 
 def _origin(kind: str, name: str) -> tuple[str, str]:
     """(file or entry point, variant) that a registered name comes from."""
-    for target in _targets(kind):
-        variants = _variants(kind, target)
-        if name == target and (not variants or "" in variants):
-            return target, ""
-        if name.startswith(f"{target}-") and name[len(target) + 1 :] in variants:
-            return target, name[len(target) + 1 :]
-    if current(kind, name) != name:
-        return _origin(kind, current(kind, name))
-    raise UnknownName(unknown(kind, name, names(kind)))
+    found = _find(kind, name)
+    if found is None:
+        raise UnknownName(unknown(kind, name, [shown(kind, each) for each in names(kind)]))
+    return found
+
+
+def _find(kind: str, name: str) -> tuple[str, str] | None:
+    """The same; None where nobody registered it."""
+    wanted = _alike(name)
+    # Files that begin like the name come first: the others need not even be imported then.
+    for target in sorted(_targets(kind), key=lambda target: not wanted.startswith(_alike(target))):
+        for full, variant in _names_of(kind, target).items():
+            if _alike(full) == wanted:
+                return target, variant
+    before = {_alike(old): new for old, new in hwbench.RENAMED_PARTS.get(kind, {}).items()}
+    return _find(kind, before[wanted]) if wanted in before else None
+
+
+def _alike(name: str) -> str:
+    """Equal for names that differ in hyphens and underscores only."""
+    return name.replace("_", "-")
+
+
+def _names_of(kind: str, target: str) -> dict[str, str]:
+    """Name -> variant, of one file or entry point."""
+    variants = _variants(kind, target) or {"": {}}
+    whole = getattr(importlib.import_module(_package(kind)), "FULL_NAMES", False)
+    return {key if whole and key else f"{target}-{key}" if key else target: key for key in variants}
 
 
 def current(kind: str, name: str) -> str:
-    """What a part is called now; a stored name may be older."""
+    """A name as it was registered, whatever its hyphens or its age; one that nobody registered stays as it is."""
     base, colon, options = name.partition(":")
-    return hwbench.RENAMED_PARTS.get(kind, {}).get(base, base) + colon + options
+    found = _find(kind, base) if (kind, name) not in _given else None
+    if found is None:
+        return name
+    full = next(full for full, variant in _names_of(kind, found[0]).items() if variant == found[1])
+    return full + colon + options
 
 
 def about(kind: str, name: str) -> str:
@@ -106,8 +253,8 @@ def about(kind: str, name: str) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The one sentence for a name that is not there."""
     known = sorted(known)
-    near = difflib.get_close_matches(name.replace("_", "-"), known, n=3, cutoff=0.5)
-    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    alike = {_alike(each): each for each in known}
+    near = [alike[each] for each in difflib.get_close_matches(_alike(name), list(alike), n=3, cutoff=0.5)]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"Unknown {kind} '{name}'.{hint} Available: {', '.join(known) or 'none'}."
 
@@ -120,10 +267,11 @@ def _targets(kind: str) -> dict[str, Any]:
     for module in pkgutil.iter_modules(package.__path__):
         if module.name != "base" and not module.ispkg:
             targets[module.name] = lambda name=module.name: _class_of(kind, name)
+    own = {_alike(name) for name in targets}
     for point in entry_points(group=f"hwbench.{kind}"):
-        if point.name in targets:
+        if _alike(point.name) in own:
             raise UsageError(f"Two parts call themselves {kind} '{point.name}': hwbench's own and {point.value}. Rename one.")
-        targets[point.name] = point.load
+        targets[point.name] = lambda point=point: _loaded(kind, point)
     for old, new in _declared("RENAMED_KINDS").items():
         for point in entry_points(group=f"hwbench.{old}") if new == kind else ():
             raise UsageError(
@@ -131,6 +279,16 @@ def _targets(kind: str) -> dict[str, Any]:
                 f"hwbench.{new} now: register it there."
             )
     return targets
+
+
+def _loaded(kind: str, point: EntryPoint) -> Any:
+    """The class of an entry point."""
+    try:
+        return point.load()
+    except Exception as error:  # whatever a module of someone else's does while it is imported
+        raise UsageError(
+            f"{_distribution(point)} registers {kind} '{point.name}' as {point.value}, which cannot be imported: {error}."
+        ) from error
 
 
 def _distribution(point: EntryPoint) -> str:
@@ -160,15 +318,6 @@ def contract(kind: str) -> Any:
     inside = any(module.name == "base" for module in pkgutil.iter_modules(importlib.import_module(package).__path__))
     base = package if inside else package.rpartition(".")[0]
     return getattr(importlib.import_module(f"{base}.base"), kind.capitalize())
-
-
-def _check_contract(kind: str, instance: Any) -> None:
-    wanted = contract(kind)
-    members = {*wanted.__dict__, *wanted.__annotations__}
-    missing = sorted(m for m in members if not m.startswith("_") and not hasattr(instance, m))
-    if missing:
-        cls = type(instance)
-        raise UsageError(f"{kind} {cls.__module__}.{cls.__name__} lacks {', '.join(missing)} of its contract.")
 
 
 def _parse_options(kind: str, name: str, text: str, cls: Any, taken: dict[str, Any]) -> dict[str, Any]:

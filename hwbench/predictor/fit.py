@@ -29,7 +29,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import additivity
 from hwbench.predictor import card as cards
-from hwbench.predictor.aggregator.base import Aggregator, sum_ops
+from hwbench.predictor.aggregator.base import FILLED, Aggregator, pack, sum_ops
 from hwbench.predictor.baselines import calibrated_baselines
 from hwbench.predictor.op_latency import OpModel
 from hwbench.predictor.space_latency import KIND, Fitted, fit_command, predictor_name, read_card, rows_of
@@ -77,10 +77,11 @@ def fit(
         tick: Progress.
         stored: Measure nothing: all networks must be in the stored table of networks.
     """
-    names = [space] if isinstance(space, str) else list(space)
+    names = [registry.named("space", each) for each in (space if isinstance(space, list | tuple) else [space])]
     if networks < 4 or holdout < 4:
         raise UsageError(f"At least 4 networks to fit and 4 held out per space, got {networks} and {holdout}.")
     if predictor != AUTO:
+        predictor = registry.named("aggregator", predictor)
         registry.get("aggregator", predictor)
     place = Workspace.at(workspace)
     device_name = devices.resolve(device, place.root)
@@ -99,13 +100,15 @@ def fit(
     document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
     filled = sorted(fill["keys"]) if fill else []
     if filled:
-        arrays["filled_key"] = np.array(filled)
+        arrays[FILLED] = np.array(filled)
     least = document["statistics"]["min"]
     card = {
         "kind": KIND,
         **provenance(device_name, runtime, setting, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
-        "features": sorted({term for part in document["statistics"].values() for term in part["state"]["coefficients"]}),
+        "features": sorted(
+            {term for part in document["statistics"].values() for term in part["state"].get("coefficients", part["state"])}
+        ),
         "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
         "coverage": least["coverage"],
         "noise_ceiling": least["noise_ceiling"],
@@ -244,11 +247,11 @@ def _fit_all(
     document: dict[str, Any] = {"predictor": name, "additivity": chosen}
     document.update(fit_networks=fit_keys, holdout_networks=holdout_keys, statistics={})
     predictors: dict[str, Aggregator] = {}
-    arrays: dict[str, np.ndarray] = {}
+    states: dict[str, dict[str, np.ndarray]] = {}
     for statistic, truth in measured.items():
         predictor: Aggregator = registry.make("aggregator", name)
         predictor.fit(rows_ms, fit_loads, _values(truth, fit_keys))
-        values, arrays = predictor.state()
+        values, states[statistic] = predictor.state()
         guess = {k: sum_ops(predictor, w) for k, w in loads.items()}
 
         def errors(keys: Sequence[str]) -> dict[str, float]:
@@ -274,7 +277,7 @@ def _fit_all(
         }
         predictors[statistic] = predictor
     document["noise"] = latency.noise([rows[k] for k in loads])
-    return document, predictors, arrays
+    return document, predictors, pack(states)
 
 
 def _bands_by_space(

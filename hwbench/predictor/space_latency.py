@@ -31,7 +31,7 @@ from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
-from hwbench.predictor.aggregator.base import Aggregator
+from hwbench.predictor.aggregator.base import FILLED, Aggregator, unpack
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.result import Prediction
 from hwbench.space import lowering, slots
@@ -323,8 +323,8 @@ def open_sum(folder: Path, card: dict[str, Any], name: str = "", local: bool = F
     predictors: dict[str, Aggregator] = {}
     for statistic, part in card["statistics"].items():
         predictors[statistic] = registry.make("aggregator", card["predictor"])
-        predictors[statistic].restore(part["state"], arrays)
-    filled = frozenset(arrays.get("filled_key", np.array([])).tolist())
+        predictors[statistic].restore(part["state"], unpack(arrays, statistic))
+    filled = frozenset(arrays.get(FILLED, np.array([])).tolist())
     return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)
 
 

@@ -369,7 +369,7 @@ def test_too_few_networks_are_refused(tiny_workspace):
     for name in registry.names("aggregator"):
         with pytest.raises(UsageError, match="was not fitted yet"):
             registry.make("aggregator", name).op_ms([])
-    with pytest.raises(UnknownName, match=r"Unknown aggregator 'calibrated_sun'\. Did you mean calibrated_sum"):
+    with pytest.raises(UnknownName, match=r"Unknown aggregator 'calibrated_sun'\. Did you mean calibrated-sum"):
         hwbench.fit(SPACE, workspace=tiny_workspace, predictor="calibrated_sun")
 
 

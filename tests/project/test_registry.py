@@ -42,11 +42,13 @@ def test_variants_stand_for_the_file_they_come_from():
     ("kind", "name", "message"),
     [
         ("space", "autoformer-tinny", "Unknown space 'autoformer-tinny'. Did you mean autoformer-tiny"),
-        ("space", "autoformer_tiny", "Did you mean autoformer-tiny"),
+        ("space", "autoformer_tinny", "Did you mean autoformer-tiny"),
         ("space", "autoformer", "Unknown space 'autoformer'. Did you mean autoformer-"),
         ("space", "autoformer-", "Unknown space 'autoformer-'. Did you mean autoformer-"),
         ("space", "bert-large", "Unknown space 'bert-large'. Did you mean bert"),
         ("space", "autoformer-tinny:image=160", "Unknown space 'autoformer-tinny'. Did you mean autoformer-tiny"),
+        ("strategy", "gp_ehvy", "Did you mean gp-ehvi?"),
+        ("strategy", "gp-ehvy", "Did you mean gp-ehvi?"),
         ("op", "Linear", "Did you mean linear"),
         ("op", "atention_block", "Did you mean attention_block"),
         ("op", "base", "Unknown op 'base'."),
@@ -58,6 +60,28 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(kind, name, message):
     with pytest.raises(UnknownName) as error:
         registry.get(kind, name)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "registered", "shown"),
+    [
+        ("strategy", "gp-ehvi", "gp_ehvi", "gp-ehvi"),
+        ("strategy", "gp_ehvi:start=9", "gp_ehvi:start=9", "gp-ehvi:start=9"),
+        ("strategy", "default", "gp_ehvi", "gp-ehvi"),
+        ("strategy", "linas_ridge", "linas-ridge", "linas-ridge"),
+        ("aggregator", "calibrated-sum", "calibrated_sum", "calibrated-sum"),
+        ("aggregator", "lut-sum", "calibrated_sum", "calibrated-sum"),
+        ("space", "autoformer_tiny:image=160", "autoformer-tiny:image=160", "autoformer-tiny:image=160"),
+        ("op", "ffn-block", "ffn_block", "ffn_block"),
+        ("strategy", "nobodys_own", "nobodys_own", "nobodys-own"),
+    ],
+)
+def test_hyphens_and_underscores_name_the_same_part(kind, name, registered, shown):
+    assert registry.current(kind, name) == registered
+    assert registry.shown(kind, registered) == shown
+    if kind in ("aggregator", "space", "op"):
+        assert registry.get(kind, name) is registry.get(kind, registered)
+        assert registry.get(kind, name).name == registered
 
 
 def test_options_follow_the_colon_and_stay_in_the_name():
@@ -99,7 +123,7 @@ def foreign(monkeypatch):
     """Installs another package's part: foreign(kind, name, source of its module, class)."""
 
     def forget() -> None:
-        for cached in (registry.get, registry.kinds, registry._targets, registry._variants):
+        for cached in (registry._shared, registry.kinds, registry._targets, registry._variants):
             cached.cache_clear()
 
     def install(kind: str, name: str, source: str, cls: str = "Part") -> None:
@@ -116,7 +140,7 @@ def foreign(monkeypatch):
 
 
 SPACE = """
-VARIANTS = {"narrow": {"width": 4}, "wide": {"width": 8}}
+VARIANTS = {"mine-narrow": {"width": 4}, "mine-wide": {"width": 8}}
 class Part:
     genes = ()
     def __init__(self, width=2, layers=3): self.width, self.layers = width, layers
@@ -190,6 +214,139 @@ def test_a_part_that_lacks_members_of_its_contract_is_refused_by_name(foreign):
     foreign("op", "half", "class Part:\n    fields = {}\n    def work(self, spec): ...\n    def expand(self, spec): ...")
     with pytest.raises(UsageError, match=r"op foreign_package.Part lacks emit, parameters, signature of its contract"):
         registry.get("op", "half")
+
+
+@pytest.mark.parametrize(
+    ("members", "fault"),
+    [
+        ("ask = 3\n    def tell(self, genes, values): ...", "ask must be a method, it is 3"),
+        (
+            "def ask(self, n): ...\n    def tell(self, genes): ...",
+            "tell must take 2 arguments (genes, values), its own are (genes)",
+        ),
+        ("def ask(self): ...\n    def tell(self, genes, values): ...", "ask must take 1 argument (n), its own are ()"),
+        (
+            "def ask(self, n): ...\n    def tell(self, genes, values, more): ...",
+            "tell must take 2 arguments (genes, values), its own are (genes, values, more)",
+        ),
+    ],
+)
+def test_a_member_that_cannot_be_used_as_its_contract_says_is_named(foreign, members, fault):
+    foreign("strategy", "half", f"class Part:\n    def __init__(self, problem, rng): ...\n    {members}")
+    with pytest.raises(UsageError) as error:
+        registry.make("strategy", "half", problem=None, rng=None)
+    assert str(error.value) == f"strategy foreign_package.Part breaks its contract: {fault}."
+
+
+def test_a_value_that_is_a_method_is_named(foreign):
+    foreign("proxy", "half", "class Part:\n    def unit(self): ...\n    def compile(self, space): ...")
+    with pytest.raises(
+        UsageError, match=r"proxy foreign_package.Part breaks its contract: unit must be a value, it is a method"
+    ):
+        registry.get("proxy", "half")
+
+
+def test_a_part_that_cannot_be_made_is_told_with_what(foreign):
+    source = (
+        "class Part:\n    def __init__(self, problem): ...\n    def ask(self, n): ...\n    def tell(self, genes, values): ..."
+    )
+    foreign("strategy", "half", source)
+    with pytest.raises(UsageError) as error:
+        registry.make("strategy", "half", problem=None, rng=None)
+    assert str(error.value) == (
+        "strategy foreign_package.Part breaks its contract: it is made with (problem, rng), its own are (problem)."
+    )
+
+
+def test_a_module_that_cannot_be_imported_is_named(foreign):
+    foreign("op", "half", "", "Nothing")
+    with pytest.raises(
+        UsageError, match=r"registers op 'half' as foreign_package:Nothing, which cannot be imported: .*Nothing"
+    ):
+        registry.get("op", "half")
+
+
+# Objects
+
+
+class Ruler:
+    """A proxy: the first gene."""
+
+    unit = "steps"
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def compile(self, space):
+        return lambda population: self.factor * population[0].astype(float)
+
+
+class Half:
+    unit = "steps"
+
+
+@pytest.fixture
+def nothing_given():
+    yield
+    registry._given.clear()
+    registry._given_shared.clear()
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_an_object_is_found_by_its_name_or_by_that_of_its_class():
+    nameless, called = Ruler(2.0), Ruler(3.0)
+    called.name = "mine"
+    assert registry.named("proxy", nameless) == f"{__name__}:Ruler" == nameless.name
+    assert registry.named("proxy", called) == "mine"
+    assert registry.get("proxy", f"{__name__}:Ruler") is nameless
+    assert registry.get("proxy", "mine") is called
+    other = Ruler(4.0)
+    other.name = "mine"
+    registry.named("proxy", other)
+    assert registry.get("proxy", "mine") is other
+    assert "mine" not in registry.names("proxy")
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_a_class_is_made_once_by_get_and_anew_by_make():
+    name = registry.named("proxy", Ruler)
+    assert registry.get("proxy", name) is registry.get("proxy", name)
+    assert registry.make("proxy", name, factor=5.0).factor == 5.0
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_an_object_is_copied_where_a_new_one_is_needed_and_refused_where_that_takes_arguments():
+    given = Ruler(2.0)
+    name = registry.named("proxy", given)
+    made = registry.make("proxy", name)
+    assert made is not given
+    assert made.factor == 2.0
+    with pytest.raises(
+        UsageError, match=r"proxy '.*:Ruler' is made anew with its factor: give its class, or a function of them"
+    ):
+        registry.make("proxy", name, factor=1.0)
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_an_object_keeps_its_contract_and_takes_nobodys_name():
+    with pytest.raises(UsageError, match=rf"proxy {__name__}.Half lacks compile of its contract"):
+        registry.named("proxy", Half())
+    impostor = Ruler()
+    impostor.name = "params"
+    with pytest.raises(
+        UsageError, match=rf"An object of {__name__}.Ruler calls itself proxy 'params', as hwbench.*Params does"
+    ):
+        registry.named("proxy", impostor)
+    assert registry.named("proxy", registry.get("proxy", "params")) == "params"
+    assert registry.named("proxy", "params") == "params"
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_a_recipe_makes_the_part_elsewhere_or_says_that_nobody_can():
+    assert registry.recipe("runtime", "ncnn-vulkan") == {"class": "hwbench.runtime.ncnn:Ncnn", "arguments": {"vulkan": True}}
+    assert registry.recipe("proxy", registry.named("proxy", Ruler())) == {"class": f"{__name__}:Ruler", "arguments": {}}
+    with pytest.raises(UsageError, match=r"cannot be made in another process: .* the object must be what Ruler\(\) gives"):
+        registry.recipe("proxy", registry.named("proxy", Ruler(2.0)))
 
 
 @pytest.fixture
@@ -268,7 +425,7 @@ MIXER = '''
 from hwbench.network.graph import Tensor
 from hwbench.space.base import Gene, per_layer
 
-VARIANTS = {"short": {"tokens": 16}, "long": {"tokens": 64}}
+VARIANTS = {"mixer-short": {"tokens": 16}, "mixer-long": {"tokens": 64}}
 
 class Mixer:
     def __init__(self, tokens, classes: int = 10):

@@ -35,7 +35,7 @@ def small_space() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(registry._targets("space"), "mixer", lambda: Mixer)
         yield
-    registry.get.cache_clear()
+    registry._shared.cache_clear()
 
 
 @pytest.fixture(scope="module")

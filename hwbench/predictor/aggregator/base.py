@@ -19,6 +19,9 @@ from hwbench.network.graph import Workload
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec
 
+FILLED, SEPARATOR = "filled_key", ":"
+"""The array that lists ops a model stands in for; what stands between a statistic and the name of its array."""
+
 
 class Aggregator(Protocol):
     """The contract of an aggregator: from what ops cost to what their network costs."""
@@ -38,6 +41,34 @@ class Aggregator(Protocol):
 
     def restore(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Takes up a stored state."""
+
+
+def pack(states: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays of every statistic's aggregator in one file: `name` where all have the same, else `statistic:name`.
+
+    Raises:
+        UsageError: an array's name has a colon, or is one a card keeps for itself.
+    """
+    found: dict[str, np.ndarray] = {}
+    for statistic, arrays in states.items():
+        for name, array in arrays.items():
+            if SEPARATOR in name or name == FILLED:
+                raise UsageError(f"An aggregator's state has an array '{name}'; use another name, without '{SEPARATOR}'.")
+            shared = all(name in other and _same(array, other[name]) for other in states.values())
+            found[name if shared else f"{statistic}{SEPARATOR}{name}"] = array
+    return found
+
+
+def unpack(arrays: Mapping[str, np.ndarray], statistic: str) -> dict[str, np.ndarray]:
+    """The arrays of one statistic's aggregator; files of version 0.1 have one set for all."""
+    own = f"{statistic}{SEPARATOR}"
+    shared = {name: array for name, array in arrays.items() if SEPARATOR not in name and name != FILLED}
+    return shared | {name.removeprefix(own): array for name, array in arrays.items() if name.startswith(own)}
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 def sum_ops(predictor: Aggregator, workload: Workload) -> float:

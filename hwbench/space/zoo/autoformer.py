@@ -12,9 +12,9 @@ from hwbench.space.base import Gene, per_layer
 from hwbench.space.lowering import Lowering
 
 VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {
-    "tiny": {"embed_dim": (192, 216, 240), "depth": (12, 13, 14), "heads": (3, 4), "mlp_ratio": (3.5, 4)},
-    "small": {"embed_dim": (320, 384, 448), "depth": (12, 13, 14), "heads": (5, 6, 7), "mlp_ratio": (3, 3.5, 4)},
-    "base": {"embed_dim": (528, 576, 624), "depth": (14, 15, 16), "heads": (8, 9, 10), "mlp_ratio": (3, 3.5, 4)},
+    "autoformer-tiny": {"embed_dim": (192, 216, 240), "depth": (12, 13, 14), "heads": (3, 4), "mlp_ratio": (3.5, 4)},
+    "autoformer-small": {"embed_dim": (320, 384, 448), "depth": (12, 13, 14), "heads": (5, 6, 7), "mlp_ratio": (3, 3.5, 4)},
+    "autoformer-base": {"embed_dim": (528, 576, 624), "depth": (14, 15, 16), "heads": (8, 9, 10), "mlp_ratio": (3, 3.5, 4)},
 }
 HEAD_DIM = 64
 
