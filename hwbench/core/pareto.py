@@ -2,6 +2,10 @@
 
 Arrays are losses[n, m]: smaller is better in every column. A row with an infinite loss is valid nowhere: it dominates
 nothing and is in no front.
+
+Why our own and not moocore: a search asks for its front after every batch and must replay to the last bit on any CPU, so that a
+resumed search is the same search; ties are broken by place; and what a further point adds is asked for hundreds of points at
+once. The tests hold hypervolumes and fronts against moocore's.
 """
 
 from __future__ import annotations

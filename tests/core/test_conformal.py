@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import crepes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,6 +58,21 @@ def test_a_band_is_made_of_the_ranks_that_each_side_may_miss():
     assert (band.below, band.above) == pytest.approx((residuals[1], residuals[-2]))
     assert (band.coverage, band.n) == (0.9, 39)
     assert band.margin == pytest.approx(np.exp(residuals[-2]) - 1)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.7, 0.8, 0.9, 0.95, 0.99]), st.integers(0, 60), st.booleans())
+def test_bands_are_those_of_crepes(seed, coverage, more, doubted):
+    """Its conformal predictive systems have a quantile for each side, as bands do."""
+    rng = np.random.default_rng(seed)
+    n = least_pairs(coverage) + more
+    residuals = np.round(rng.standard_t(3, n), 1)  # rounded: many are equal
+    scale = rng.uniform(0.1, 2.0, n) if doubted else np.ones(n)
+    theirs = crepes.ConformalPredictiveSystem().fit(residuals * scale, sigmas=scale)
+    tail = round(50 * (1 - coverage), 9)
+    new, doubt = rng.uniform(1, 10, 5), rng.uniform(0.1, 2.0, 5)
+    logs = theirs.predict_percentiles(np.log(new), sigmas=doubt, lower_percentiles=tail, higher_percentiles=100 - tail)
+    band = calibrate(np.ones(n), np.exp(residuals * scale), coverage, scale)
+    assert np.stack(band.bounds(new, doubt), axis=1) == pytest.approx(np.exp(logs), rel=1e-9)
 
 
 def test_a_predictor_that_errs_to_one_side_gets_a_band_on_that_side():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import moocore
 import numpy as np
 import pytest
 from hypothesis import given
@@ -147,6 +148,24 @@ def test_hypervolume_is_the_count_of_dominated_cells(losses, data):
     points, reference = data.draw(grids(losses, most=8)), np.full(losses, SIDE - 1.0)
     inside = points[(points < reference).all(axis=1)]
     assert pareto.hypervolume(points, reference) == pytest.approx(counted(inside, reference))
+
+
+@pytest.mark.parametrize("losses", [2, 3])
+@given(data=st.data())
+def test_hypervolume_is_that_of_moocore(losses, data):
+    """Random fronts; some points are there twice, some lie on the reference in one loss or in all."""
+    seed, n = data.draw(st.integers(0, 2**32 - 1)), data.draw(st.integers(1, 60))
+    rng, reference = np.random.default_rng(seed), np.full(losses, 1.0)
+    points = rng.random((n, losses)) * data.draw(st.sampled_from([0.5, 1.0, 1.3]))
+    points = np.concatenate([points, points[rng.integers(0, n, data.draw(st.integers(0, 5)))]])
+    for row in data.draw(st.lists(st.integers(0, len(points) - 1), max_size=5)):
+        points[row, data.draw(st.integers(0, losses - 1))] = 1.0
+    if data.draw(st.booleans()):
+        points[-1] = reference
+    assert pareto.hypervolume(points, reference) == pytest.approx(moocore.hypervolume(points, ref=reference), rel=1e-12)
+    fronts = points[pareto.front(points)]
+    theirs = np.unique(points[moocore.is_nondominated(points)], axis=0)
+    assert (fronts[np.lexsort(fronts.T[::-1])] == theirs[np.lexsort(theirs.T[::-1])]).all()
 
 
 def test_hypervolume_of_four_losses_by_inclusion_and_exclusion():
