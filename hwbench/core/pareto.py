@@ -25,8 +25,8 @@ def front(losses: np.ndarray) -> np.ndarray:
     return np.asarray(found[first])
 
 
-def ranks(losses: np.ndarray, most: int | None = None) -> np.ndarray:
-    """0 for the front, 1 for the front without it, and so on; rows behind the first `most` fronts share the last rank.
+def ranks(losses: np.ndarray, fronts: int | None = None) -> np.ndarray:
+    """0 for the front, 1 for the front without it, and so on; rows behind the first `fronts` fronts share the last rank.
 
     Rows with an infinite loss come last of all.
     """
@@ -34,7 +34,7 @@ def ranks(losses: np.ndarray, most: int | None = None) -> np.ndarray:
     found = np.full(len(losses), len(losses), int)
     left = np.flatnonzero(np.isfinite(losses).all(axis=1))
     level = 0
-    while len(left) and (most is None or level < most):
+    while len(left) and (fronts is None or level < fronts):
         best = _undominated(losses[left])
         found[left[best]] = level
         left = left[~best]
@@ -139,7 +139,7 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
     return float(total)
 
 
-def growth(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def hypervolume_trace(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Hypervolume after each row, in their order (two losses): what a search had reached after so many evaluations."""
     reference = np.asarray(reference, float)
     total, found = 0.0, np.empty(len(losses))
@@ -174,8 +174,8 @@ def joined(front: np.ndarray, point: np.ndarray) -> np.ndarray:
     return np.concatenate([rest[:at], point[None], rest[at:]])
 
 
-class Stairs:
-    """A front of two losses (by rising first loss) and a reference: what a further point would add."""
+class HypervolumeImprovement:
+    """What a further point would add to the hypervolume of a front of two losses (rows by rising first loss)."""
 
     def __init__(self, front: np.ndarray, reference: np.ndarray) -> None:
         inside = front[(front < reference).all(axis=1)]
@@ -184,9 +184,9 @@ class Stairs:
         self._falling = -self._y
         self._ends = np.append(self._x, reference[0])
         self._area = np.append(0.0, np.cumsum(np.diff(self._x) * self._y[:-1]))
-        """Below the stairs, from the first step to each."""
+        """Below the front, a staircase, from its first step to each."""
 
-    def growth(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def of(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Area that each point (a, b) adds."""
         a, b = np.broadcast_arrays(a, b)
         # From the first step that is no higher than b, the point adds nothing.
@@ -197,7 +197,7 @@ class Stairs:
         return np.where(b < self._reference[1], np.maximum(added, 0.0), 0.0)
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
-        """Area below the stairs from the first step to x; negative before it."""
+        """Area below the front from its first step to x; negative before it."""
         if not len(self._x):
             return np.asarray(x * self._reference[1])
         at = np.searchsorted(self._x, x, side="right") - 1

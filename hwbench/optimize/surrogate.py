@@ -1,9 +1,11 @@
-"""What is believed of architectures that were not evaluated: a Gaussian process over genes, for one loss.
+"""The model behind `gp_ehvi`: a Gaussian process over genes for one loss, and its posterior at architectures not evaluated yet.
 
-Its kernel is a product over genes, so that choices may interact, and says how alike two choices of a gene are: by what
-each does to the loss on average (main effects, partly shared between genes of as many choices), or not at all if they
-differ. A handful of hyperparameters and the warp of the loss are chosen by likelihood, now and then. In between, the
-posterior of a pool of candidates is updated question by question, not recomputed.
+The kernel is a product over genes, so that choices may interact. It says how alike two choices of a gene are: by what each
+does to the loss on average (main effects, partly shared between genes of as many choices), or not at all if they differ. A
+handful of hyperparameters and the warp of the loss are chosen by likelihood, now and then. In between, the posterior of a
+pool of candidates is updated evaluation by evaluation, not recomputed (a row is appended to the Cholesky factor). Evaluations
+that are asked for and have no result yet count as done, with the posterior mean as their result: the Kriging believer
+(Ginsbourger, Le Riche and Carraro 2010), which lets several be chosen at a time.
 """
 
 from __future__ import annotations
@@ -17,25 +19,26 @@ from hwbench.core.genes import Genes
 from hwbench.optimize.problem import Problem
 
 OFFSETS = (np.inf, 0.3, 0.1, 0.03)
-"""Of the warp."""
-HYPERS: dict[str, tuple[float, ...]] = {
+"""Of the warp, to choose from."""
+HYPERPARAMETERS: dict[str, tuple[float, ...]] = {
     "alike": (0.0, 0.5, 0.8, 0.95),
     "length": (0.5, 1.0, 2.0),
     "depth": (0.1, 0.2, 0.4, 0.8),
     "linear": (0.0, 1.0, 4.0),
     "noise": (1e-3, 1e-2, 5e-2, 2e-1),
 }
-"""How far choices with like effects are alike; within which distance of effects; how much a differing gene separates; weight
-of the sum of effects beside the product; noise."""
+"""To choose from: how far choices with like effects are alike; within which distance of effects; how much a differing gene
+separates; weight of the sum of effects beside the product; noise."""
 OWN = 0.5
 """Size of a gene's own effects beside those it shares with others."""
-TRIES, STEPS, TUNED, LATER = 24, 3, 100, 1.5
-"""Random settings tried at the first fit, steps to better neighbours at the first fit (later one), rows tuned on, and by
+TRIES, STEPS, TUNED_ROWS, RETUNE = 24, 3, 100, 1.5
+"""Random hyperparameters tried at the first fit; steps to better neighbours at the first fit (later one); rows tuned on; by
 which factor rows must have grown before the next tuning."""
-DOUBT = 0.3
-"""Share of the noise that counts as doubt about the loss itself: noise is mostly what the model misses."""
+NOISE_SHARE = 0.3
+"""Share of the noise that counts as uncertainty of the loss itself: noise is mostly what the model misses."""
 ROOM = 64
-"""Questions a pool has room for at first."""
+"""Evaluations a pool has room for at first."""
+Hyperparameters = dict[str, float]
 
 
 class Process:
@@ -45,40 +48,40 @@ class Process:
         self._sizes = problem.sizes
         self._width = int(self._sizes.max())
         self._offsets = tuple(offsets)
-        self._setting: dict[str, float] | None = None
-        self._offset = self._offsets[0]
+        self._chosen: tuple[Hyperparameters, float] | None = None
+        """Hyperparameters of the kernel and offset of the warp."""
         self._tune_at = 0
 
     def condition(self, genes: Genes, losses: np.ndarray, rng: np.random.Generator) -> None:
         """Learns warp, effects and hyperparameters, and takes in the observations."""
-        if len(genes) >= self._tune_at:
-            self._tune(genes, losses, rng)
-            self._tune_at = int(np.ceil(len(genes) * LATER))
-        assert self._setting is not None
-        self._warp = Warp(losses, self._offset)
+        if self._chosen is None or len(genes) >= self._tune_at:
+            self._chosen = self._tuned(genes, losses, rng)
+            self._tune_at = int(np.ceil(len(genes) * RETUNE))
+        hyperparameters, offset = self._chosen
+        self._warp = Warp(losses, offset)
         y = self._warp.do(losses)
-        self._kernel = Kernel(self._setting, self._main_effects(genes, y))
+        self._kernel = Kernel(hyperparameters, main_effects(genes, y, self._sizes))
         self._genes = genes
         matrix = self._kernel(genes, genes)
-        self._noise = self._setting["noise"] * float(np.mean(np.diag(matrix)))
+        self._noise = hyperparameters["noise"] * float(np.mean(np.diag(matrix)))
         observed = Posterior(Factor(matrix, self._noise), y)
         self._factor = observed.factor
         self._amplitude = float(np.sqrt(np.mean(observed.white**2)))
         self._white, self._known = observed.white.astype(np.float32), len(y)
 
-    def look(self, pool: Genes) -> None:
-        """The posterior of these candidates. Single precision: noise keeps the factor far from singular."""
+    def set_pool(self, pool: Genes) -> None:
+        """Computes the posterior of these candidates. Single precision: noise keeps the factor far from singular."""
         self._pool = pool
         kernel = self._kernel(self._genes, pool, np.float32)
         self._solved = self._factor.whiten(kernel)
         self._mean = self._white @ self._solved
         self._variance = self._kernel.own(pool).astype(np.float32) - np.einsum("ij,ij->j", self._solved, self._solved)
         self._open: list[tuple[np.ndarray, float]] = []
-        """(row of the factor, its diagonal) of questions whose answers are not known yet."""
+        """(row of the factor, its diagonal) of evaluations whose results are not known yet."""
         self._asked = len(self._genes)
 
-    def narrow(self, at: np.ndarray) -> None:
-        """Only these candidates from now on, with room for the questions to come."""
+    def keep(self, at: np.ndarray) -> None:
+        """Keeps only these candidates from now on, with room for the evaluations to come."""
         room = np.empty((self._asked + ROOM, len(at)), np.float32)
         room[: self._asked] = self._solved[:, at]
         self._pool, self._mean, self._variance = self._pool[at], self._mean[at], self._variance[at]
@@ -88,7 +91,7 @@ class Process:
         self._white = np.resize(self._white, len(room))
 
     def expect(self, at: int) -> None:
-        """Takes a question as answered as expected: the doubt around it shrinks, the mean stays."""
+        """Takes a candidate as evaluated with the posterior mean: the variance around it shrinks, the mean stays."""
         count = self._asked
         # The candidate's own column solves the factor already.
         left = self._solved[:count, at].copy()
@@ -102,8 +105,8 @@ class Process:
         self._asked += 1
         self._open.append((left, rest))
 
-    def answer(self, losses: np.ndarray) -> None:
-        """The answers to the oldest open questions; NaN leaves the expectation in its place."""
+    def observe(self, losses: np.ndarray) -> None:
+        """Takes in the results of the oldest pending evaluations; NaN leaves the expectation in its place."""
         for value in self._warp.do(losses):
             left, rest = self._open.pop(0)
             known = self._known
@@ -112,107 +115,126 @@ class Process:
             self._white[known] = white
             self._known += 1
 
-    def belief(self, at: np.ndarray | slice = slice(None)) -> Belief:
-        """Of the pool, or some of it."""
-        deviation = self._amplitude * np.sqrt(np.maximum(self._variance[at], 0.0) + DOUBT * self._noise)
-        return Belief(self._mean[at].astype(float), deviation.astype(float), self._warp)
+    def posterior(self, at: np.ndarray | slice = slice(None)) -> WarpedNormal:
+        """The loss of every candidate of the pool, or of some."""
+        deviation = self._amplitude * np.sqrt(np.maximum(self._variance[at], 0.0) + NOISE_SHARE * self._noise)
+        return WarpedNormal(self._mean[at].astype(float), deviation.astype(float), self._warp)
 
-    def _tune(self, genes: Genes, losses: np.ndarray, rng: np.random.Generator) -> None:
-        """Random settings first, later steps from the best so far."""
-        if len(genes) > TUNED:
-            few = rng.permutation(len(genes))[:TUNED]
+    def _tuned(self, genes: Genes, losses: np.ndarray, rng: np.random.Generator) -> tuple[Hyperparameters, float]:
+        """The likeliest hyperparameters and offset: random ones at first, later single steps from those chosen before."""
+        if len(genes) > TUNED_ROWS:
+            few = rng.permutation(len(genes))[:TUNED_ROWS]
             genes, losses = genes[few], losses[few]
-        warped: dict[float, tuple[np.ndarray, np.ndarray, float]] = {}
-        tried: dict[tuple[float, ...], float] = {}
-        hot = one_hot(genes, self._width)
-
-        def unlikely(setting: Mapping[str, float], offset: float) -> float:
-            """Negative log-likelihood, amplitude profiled out."""
-            key = (*setting.values(), offset)
-            if key in tried:
-                return tried[key]
-            if offset not in warped:
-                warp = Warp(losses, offset)
-                y = warp.do(losses)
-                warped[offset] = y, self._main_effects(genes, y), warp.slope(losses)
-            y, effects, slope = warped[offset]
-            matrix = Kernel(setting, effects)(genes, genes, hot=hot)
-            noise = setting["noise"] * float(np.mean(np.diag(matrix)))
-            tried[key] = -Posterior(Factor(matrix, noise), y).profile_log_likelihood - slope
-            return tried[key]
-
-        steps = 1
-        if self._setting is None:
+        likelihood = Likelihood(genes, losses, self._sizes)
+        best, steps = self._chosen, 1
+        if best is None:
             steps = STEPS
             options = [
-                ({name: float(rng.choice(values)) for name, values in HYPERS.items()}, float(rng.choice(self._offsets)))
+                (
+                    {name: float(rng.choice(values)) for name, values in HYPERPARAMETERS.items()},
+                    float(rng.choice(self._offsets)),
+                )
                 for _ in range(TRIES)
             ]
-            self._setting, self._offset = min(options, key=lambda each: unlikely(*each))
+            best = min(options, key=likelihood.negative_log)
         for _ in range(steps):
-            around = [(self._setting, self._offset), *self._around()]
-            best = min(around, key=lambda each: unlikely(*each))
-            if best == around[0]:
+            better = min([best, *self._one_step_from(*best)], key=likelihood.negative_log)
+            if better == best:
                 break
-            self._setting, self._offset = best
+            best = better
+        return best
 
-    def _around(self) -> list[tuple[dict[str, float], float]]:
-        """Settings one step away."""
-        assert self._setting is not None
-        found = []
-        for name, values in HYPERS.items():
-            at = values.index(self._setting[name])
-            found += [
-                ({**self._setting, name: v}, self._offset) for v in (*values[max(at - 1, 0) : at], *values[at + 1 : at + 2])
-            ]
-        at = self._offsets.index(self._offset)
-        return found + [(self._setting, o) for o in (*self._offsets[max(at - 1, 0) : at], *self._offsets[at + 1 : at + 2])]
-
-    def _main_effects(self, genes: Genes, y: np.ndarray) -> np.ndarray:
-        """[gene, choice]: what a choice does on average, by ridge; partly shared by genes of as many choices."""
-        hot = one_hot(genes, self._width)
-        hot -= hot.mean(axis=0)
-        own = hot.reshape(len(genes), len(self._sizes), self._width)
-        groups = [np.flatnonzero(self._sizes == size) for size in np.unique(self._sizes)]
-        shared = [own[:, mine].sum(axis=1) for mine in groups]
-        gram = sum((part @ part.T for part in shared), OWN**2 * (hot @ hot.T))
-        ridge = 0.1 * float(np.trace(gram)) / len(y) + 1e-9
-        gram[np.diag_indices(len(y))] += ridge
-        alpha = np.linalg.solve(gram, y - y.mean())
-        effects = OWN**2 * (alpha @ hot).reshape(len(self._sizes), self._width)
-        for mine, part in zip(groups, shared, strict=True):
-            effects[mine] += alpha @ part
-        return np.asarray(effects)
+    def _one_step_from(self, chosen: Hyperparameters, offset: float) -> list[tuple[Hyperparameters, float]]:
+        """The next smaller and the next larger value of every hyperparameter, and of the offset."""
+        steps = [
+            ({**chosen, name: value}, offset)
+            for name, values in HYPERPARAMETERS.items()
+            for value in _beside(values, chosen[name])
+        ]
+        return steps + [(chosen, value) for value in _beside(self._offsets, offset)]
 
 
-class Belief:
-    """What is believed of one loss of some candidates: normal after a warp."""
+class Likelihood:
+    """How likely observations are under hyperparameters and a warp; the amplitude is the likeliest one."""
+
+    def __init__(self, genes: Genes, losses: np.ndarray, sizes: np.ndarray) -> None:
+        self._genes, self._losses, self._sizes = genes, losses, sizes
+        self._hot = one_hot(genes, int(sizes.max()))
+        self._warped: dict[float, tuple[np.ndarray, np.ndarray, float]] = {}
+        """Offset -> warped losses, their main effects, the warp's slope."""
+        self._computed: dict[tuple[float, ...], float] = {}
+
+    def negative_log(self, tried: tuple[Hyperparameters, float]) -> float:
+        """Negative log likelihood of (hyperparameters, offset of the warp)."""
+        hyperparameters, offset = tried
+        key = (*hyperparameters.values(), offset)
+        if key not in self._computed:
+            y, effects, slope = self._warp(offset)
+            matrix = Kernel(hyperparameters, effects)(self._genes, self._genes, hot=self._hot)
+            noise = hyperparameters["noise"] * float(np.mean(np.diag(matrix)))
+            self._computed[key] = -Posterior(Factor(matrix, noise), y).profile_log_likelihood - slope
+        return self._computed[key]
+
+    def _warp(self, offset: float) -> tuple[np.ndarray, np.ndarray, float]:
+        if offset not in self._warped:
+            warp = Warp(self._losses, offset)
+            y = warp.do(self._losses)
+            self._warped[offset] = y, main_effects(self._genes, y, self._sizes), warp.slope(self._losses)
+        return self._warped[offset]
+
+
+def _beside(values: Sequence[float], value: float) -> tuple[float, ...]:
+    """The value before and the value after, where there are any."""
+    at = values.index(value)
+    return (*values[max(at - 1, 0) : at], *values[at + 1 : at + 2])
+
+
+def main_effects(genes: Genes, y: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """[gene, choice]: what a choice does on average, by ridge; partly shared by genes of as many choices."""
+    width = int(sizes.max())
+    hot = one_hot(genes, width)
+    hot -= hot.mean(axis=0)
+    own = hot.reshape(len(genes), len(sizes), width)
+    groups = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+    shared = [own[:, mine].sum(axis=1) for mine in groups]
+    gram = sum((part @ part.T for part in shared), OWN**2 * (hot @ hot.T))
+    ridge = 0.1 * float(np.trace(gram)) / len(y) + 1e-9
+    gram[np.diag_indices(len(y))] += ridge
+    alpha = np.linalg.solve(gram, y - y.mean())
+    effects = OWN**2 * (alpha @ hot).reshape(len(sizes), width)
+    for mine, part in zip(groups, shared, strict=True):
+        effects[mine] += alpha @ part
+    return np.asarray(effects)
+
+
+class WarpedNormal:
+    """One loss of some candidates as a random variable: normal after a warp."""
 
     def __init__(self, mean: np.ndarray, deviation: np.ndarray, warp: Warp) -> None:
         self.mean, self.deviation, self.warp = mean, deviation, warp
 
     @classmethod
-    def sure(cls, losses: np.ndarray) -> Belief:
-        """A known loss."""
+    def exact(cls, losses: np.ndarray) -> WarpedNormal:
+        """A loss that is known."""
         return cls(losses, np.zeros(len(losses)), Warp.none())
 
-    def take(self, at: np.ndarray | slice) -> Belief:
+    def take(self, at: np.ndarray | slice) -> WarpedNormal:
         """Of some of the candidates."""
-        return Belief(self.mean[at], self.deviation[at], self.warp)
+        return WarpedNormal(self.mean[at], self.deviation[at], self.warp)
 
-    def at(self, node: np.ndarray | float) -> np.ndarray:
+    def at(self, deviations: np.ndarray | float) -> np.ndarray:
         """The loss so many deviations from the mean."""
-        return self.warp.undo(self.mean + node * self.deviation)
+        return self.warp.undo(self.mean + deviations * self.deviation)
 
-    def below(self, limit: float) -> np.ndarray:
-        """Chance that the loss keeps a limit."""
+    def probability_below(self, limit: float) -> np.ndarray:
+        """Probability that the loss keeps a limit."""
         from scipy.special import ndtr
 
         gap = self.warp.do(np.array([limit]))[0] - self.mean
         return np.asarray(np.where(self.deviation > 0, ndtr(gap / np.maximum(self.deviation, 1e-12)), gap >= 0))
 
-    def improvement(self, best: float) -> np.ndarray:
-        """Expected improvement on the best, in warped losses."""
+    def expected_improvement(self, best: float) -> np.ndarray:
+        """Expected improvement on the best (Jones, Schonlau and Welch 1998), in warped losses."""
         from scipy.special import ndtr
 
         deviation = np.maximum(self.deviation, 1e-12)
@@ -260,13 +282,13 @@ class Warp:
 class Kernel:
     """How alike architectures are: a product over genes of how alike their choices are, and of their sums of effects."""
 
-    def __init__(self, setting: Mapping[str, float], effects: np.ndarray) -> None:
-        self._effects, self._linear = effects, setting["linear"]
+    def __init__(self, hyperparameters: Mapping[str, float], effects: np.ndarray) -> None:
+        self._effects, self._linear = effects, hyperparameters["linear"]
         usual = float(np.sqrt(np.mean(effects**2))) or 1.0
-        gap = (effects[:, :, None] - effects[:, None]) / (setting["length"] * usual)
-        alike = setting["alike"] * np.exp(-gap * gap / 2)
+        gap = (effects[:, :, None] - effects[:, None]) / (hyperparameters["length"] * usual)
+        alike = hyperparameters["alike"] * np.exp(-gap * gap / 2)
         alike[:, np.arange(effects.shape[1]), np.arange(effects.shape[1])] = 1.0
-        self._logs = np.log(1 - (1 - np.exp(-setting["depth"])) * (1 - alike))
+        self._logs = np.log(1 - (1 - np.exp(-hyperparameters["depth"])) * (1 - alike))
         """[gene, choice, choice]."""
         self._genes = np.arange(len(effects))
 

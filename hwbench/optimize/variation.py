@@ -10,7 +10,8 @@ from hwbench.core.genes import ENUMERABLE, Genes, keys
 from hwbench.optimize.problem import Problem
 
 TRIES, DRAWS = 20, 2000
-"""Tries, and about so many draws, without enough new architectures, and a space that cannot be listed counts as exhausted."""
+"""How often new architectures are drawn before a search gives up. In a space too large to be listed it gives up after TRIES
+more tries than it takes to draw DRAWS architectures; the space then counts as exhausted."""
 
 
 def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:

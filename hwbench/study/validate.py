@@ -176,7 +176,7 @@ def _growth(played: Played, path: np.ndarray, rows: Rows, device: str, marks: Se
     mine = rows.usable(device)
     exact = np.stack([rows.latency_of(device)[mine], -rows.accuracy[mine]], axis=1)
     reference = exact.max(axis=0)
-    share = pareto.growth(path, reference) / pareto.hypervolume(exact, reference)
+    share = pareto.hypervolume_trace(path, reference) / pareto.hypervolume(exact, reference)
     there = np.flatnonzero(share >= GOAL)
     return {
         "hypervolume": [float(share[n - 1]) if (n := played.upto(mark)) else 0.0 for mark in marks],

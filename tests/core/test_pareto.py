@@ -177,15 +177,15 @@ def test_hypervolume_of_four_losses_by_inclusion_and_exclusion():
 
 
 @given(grids(2, most=20))
-def test_growth_is_the_hypervolume_of_every_prefix(losses):
+def test_the_trace_is_the_hypervolume_of_every_prefix(losses):
     reference = np.array([SIDE - 1.0, SIDE - 1.5])
-    found = pareto.growth(losses, reference)
+    found = pareto.hypervolume_trace(losses, reference)
     assert found == pytest.approx([pareto.hypervolume(losses[: i + 1], reference) for i in range(len(losses))])
 
 
-def test_growth_skips_what_is_invalid():
+def test_the_trace_skips_what_is_invalid():
     losses = np.array([[np.nan, 0.0], [1.0, 1.0], [np.inf, np.inf], [0.0, np.nan], [0.0, 0.0]])
-    assert pareto.growth(losses, np.array([2.0, 2.0])).tolist() == [0, 1, 1, 1, 4]
+    assert pareto.hypervolume_trace(losses, np.array([2.0, 2.0])).tolist() == [0, 1, 1, 1, 4]
 
 
 def test_nothing_has_no_front_and_no_volume():
@@ -196,12 +196,12 @@ def test_nothing_has_no_front_and_no_volume():
 
 
 @given(grids(2, most=20), grids(2, most=8))
-def test_stairs_tell_what_a_further_point_adds(losses, further):
+def test_hypervolume_improvement_is_what_a_further_point_adds(losses, further):
     reference = np.array([SIDE - 1.0, SIDE - 1.5])
     have = pareto.hypervolume(losses, reference)
-    stairs = pareto.Stairs(losses[pareto.front(losses)], reference)
+    improvement = pareto.HypervolumeImprovement(losses[pareto.front(losses)], reference)
     expected = [pareto.hypervolume(np.concatenate([losses, point[None]]), reference) - have for point in further]
-    assert stairs.growth(further[:, 0], further[:, 1]) == pytest.approx(expected)
+    assert improvement.of(further[:, 0], further[:, 1]) == pytest.approx(expected)
 
 
 @given(st.integers(1, 3).flatmap(lambda m: grids(m, most=15)))

@@ -1,4 +1,4 @@
-"""The process interpolates what it saw, its updates equal a fit anew, its warps go back, its doubt is honest."""
+"""The process interpolates what it saw, its updates equal a fit anew, its warps go back, its deviations are honest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwbench.optimize.problem import Problem
-from hwbench.optimize.surrogate import Belief, Kernel, Process, Warp, one_hot
+from hwbench.optimize.surrogate import Kernel, Process, Warp, WarpedNormal, one_hot
 from hwbench.optimize.variation import distinct, everything
 
 PROBLEM = Problem([("a", 4), ("b", 3), ("c", 4), ("d", 4)], {"accuracy": "max"})
@@ -27,8 +27,8 @@ def fitted(rows: int = 60, seed: int = 0) -> tuple[Process, np.ndarray]:
 
 def test_unseen_architectures_are_predicted_better_than_by_the_mean():
     process, rest = fitted()
-    process.look(rest)
-    error = process.belief().at(0.0) - loss(rest)
+    process.set_pool(rest)
+    error = process.posterior().at(0.0) - loss(rest)
     assert np.sqrt(np.mean(error**2)) < 0.35 * loss(rest).std()
 
 
@@ -36,25 +36,25 @@ def test_ninety_percent_of_unseen_ones_lie_within_a_few_deviations():
     inside = []
     for seed in range(5):
         process, rest = fitted(40, seed)
-        process.look(rest)
-        belief = process.belief()
-        inside.append((belief.at(-3.0) <= loss(rest)) & (loss(rest) <= belief.at(3.0)))
+        process.set_pool(rest)
+        posterior = process.posterior()
+        inside.append((posterior.at(-3.0) <= loss(rest)) & (loss(rest) <= posterior.at(3.0)))
     assert np.mean(inside) > 0.9
 
 
 def test_answers_one_by_one_equal_all_at_once():
     """Questions and answers update the posterior; it must be that of a process that knew them from the start."""
     process, rest = fitted(30)
-    process.look(rest)
-    process.narrow(np.arange(len(rest)))
+    process.set_pool(rest)
+    process.keep(np.arange(len(rest)))
     for at in (3, 50, 77):
         process.expect(at)
     asked = rest[[3, 50, 77]]
-    process.answer(loss(asked))
-    updated = process.belief()
+    process.observe(loss(asked))
+    updated = process.posterior()
 
     again, _ = fitted(30)
-    again.look(rest)
+    again.set_pool(rest)
     known = np.concatenate([again._genes, asked])
     y = again._warp.do(loss(known))
     matrix = again._kernel(known, known) + again._noise * np.eye(len(known))
@@ -67,25 +67,25 @@ def test_answers_one_by_one_equal_all_at_once():
 
 def test_an_answer_that_is_none_leaves_the_mean():
     process, rest = fitted(30)
-    process.look(rest)
-    process.narrow(np.arange(len(rest)))
-    before = process.belief().mean
+    process.set_pool(rest)
+    process.keep(np.arange(len(rest)))
+    before = process.posterior().mean
     process.expect(5)
-    process.answer(np.array([np.nan]))
-    assert (process.belief().mean == before).all()
+    process.observe(np.array([np.nan]))
+    assert (process.posterior().mean == before).all()
     process.expect(6)
-    process.answer(loss(rest[6:7]) + 1)
-    assert process.belief().mean[6] > before[6]
+    process.observe(loss(rest[6:7]) + 1)
+    assert process.posterior().mean[6] > before[6]
 
 
 def test_there_is_room_for_any_number_of_questions():
     process, rest = fitted(20)
-    process.look(rest)
-    process.narrow(np.arange(len(rest)))
+    process.set_pool(rest)
+    process.keep(np.arange(len(rest)))
     for at in range(len(rest)):
         process.expect(at)
-    process.answer(loss(rest))
-    assert process.belief().at(0.0) == pytest.approx(loss(rest), abs=0.6)
+    process.observe(loss(rest))
+    assert process.posterior().at(0.0) == pytest.approx(loss(rest), abs=0.6)
 
 
 @pytest.mark.parametrize("offset", [np.inf, 0.3, 0.03])
@@ -104,17 +104,17 @@ def test_a_line_of_equal_losses_is_survived():
     assert np.isfinite(warp.do(np.array([3.0, 4.0]))).all()
 
 
-def test_what_is_sure_keeps_its_limit_or_does_not():
-    belief = Belief.sure(np.array([1.0, 2.0, 3.0]))
-    assert belief.below(2.0).tolist() == [1, 1, 0]
-    assert belief.at(2.5).tolist() == [1, 2, 3]
+def test_what_is_known_keeps_its_limit_or_does_not():
+    posterior = WarpedNormal.exact(np.array([1.0, 2.0, 3.0]))
+    assert posterior.probability_below(2.0).tolist() == [1, 1, 0]
+    assert posterior.at(2.5).tolist() == [1, 2, 3]
 
 
-def test_improvement_grows_with_doubt_and_with_a_better_mean():
+def test_improvement_grows_with_uncertainty_and_with_a_better_mean():
     warp = Warp.none()
-    doubt = Belief(np.zeros(3), np.array([0.1, 1.0, 2.0]), warp).improvement(0.0)
-    better = Belief(np.array([1.0, 0.0, -1.0]), np.ones(3), warp).improvement(0.0)
-    assert (np.diff(doubt) > 0).all()
+    unsure = WarpedNormal(np.zeros(3), np.array([0.1, 1.0, 2.0]), warp).expected_improvement(0.0)
+    better = WarpedNormal(np.array([1.0, 0.0, -1.0]), np.ones(3), warp).expected_improvement(0.0)
+    assert (np.diff(unsure) > 0).all()
     assert (np.diff(better) > 0).all()
 
 

@@ -18,7 +18,7 @@ from hwbench.optimize.variation import Seen, mutate, neighbours, sample, sample_
 
 POOL = 1000
 """Architectures among which the most promising is looked for."""
-MOST = 300
+MAX_OBSERVATIONS = 300
 """Observations a process is conditioned on: the best, and the latest."""
 LENGTHS = (0.5, 1.0, 2.0, 4.0)
 NOISES = (1e-3, 1e-2, 1e-1)
@@ -46,9 +46,9 @@ class Bayesian:
         if not len(pool):
             return sample_new(self._problem, n, self._rng, self._seen)
         used = valid
-        if len(valid) > MOST:
-            best = valid[np.argsort(np.argsort(self._archive.order())[valid])[: MOST // 2]]
-            used = np.unique(np.concatenate([best, valid[-MOST // 2 :]]))
+        if len(valid) > MAX_OBSERVATIONS:
+            best = valid[np.argsort(np.argsort(self._archive.order())[valid])[: MAX_OBSERVATIONS // 2]]
+            used = np.unique(np.concatenate([best, valid[-MAX_OBSERVATIONS // 2 :]]))
         processes = Processes(self._archive.genes[used], pool)
         allowed = self._allowed(processes, pool, used)
         losses = self._archive.losses[used]
