@@ -22,6 +22,7 @@ import pytest
 from benchmarks.test_predict_speed import synthetic_ms
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.device.target import Target
 from hwbench.optimize import space_problem
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.problem import Problem
@@ -88,7 +89,7 @@ def test_a_million_evaluations_of_constrained_evolution(benchmark, batch):
 
 def run_search(out, *python):
     """Seconds, seconds of CPU and stderr of one `hwbench search` in a process of its own."""
-    fitted = space_latency.load(DEVICE, workspace=out.parent)
+    fitted = space_latency.load(Target.of(DEVICE, workspace=out.parent))
     space = registry.get("space", "autoformer-tiny")
     drawn = activity.sample(space, 10_000, np.random.default_rng(1))
     budget_ms = float(np.median(latency_cost(of_space(fitted, space, "min"), space, "latency_ms").upper(drawn)))

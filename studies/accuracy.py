@@ -28,8 +28,8 @@ from hwbench.cli._console import progress
 from hwbench.core import conformal
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.core.workspace import Workspace
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import onnx_latency
 from hwbench.predictor.aggregator.base import sum_ops
@@ -97,7 +97,7 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
     started = time.monotonic()
     fitted = fit(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
     seconds = time.monotonic() - started
-    measured = stored_networks(test, Workspace.at(workspace), files.local_name(), "onnxruntime", SETTING)
+    measured = stored_networks(test, Target.of(setting=SETTING, workspace=workspace))
     predictor = fitted.predictors["min"]
     part = fitted.card["statistics"]["min"]
 
@@ -159,7 +159,7 @@ def _errors(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[str, Any]]:
     """Each model measured, predicted without its own kernels, and its kernels measured to find the worst layer."""
     models.export(folder, names)
-    asked = onnx_latency.load(workspace=workspace)
+    asked = onnx_latency.load(Target.of(workspace=workspace))
     rows = []
     for name in names:
         path = folder / f"{name}.onnx"
@@ -201,7 +201,7 @@ def stage_layers(
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:
         profile_specs(list(wanted.values()), workspace=scratch, policy=LAYER_POLICY, tick=tick)
-    measured = onnx_latency._rows(Workspace.at(scratch), files.local_name(), "onnxruntime", SETTING, asked.card)
+    measured = onnx_latency._rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():
@@ -249,7 +249,7 @@ def main() -> None:
             found[stage] = stage_models(options.workspace, folder, [*models.LATER])
         else:
             names = [row["model"] for part in ("models", "later") for row in found.get(part, []) if "refused" not in row]
-            asked = onnx_latency.load(workspace=options.workspace)
+            asked = onnx_latency.load(Target.of(workspace=options.workspace))
             found[stage] = stage_layers(options.workspace, options.workspace / "layers", folder, names, asked)
         found["device"], found["date"] = files.local_name(), time.strftime("%Y-%m-%d")
         write_json(path, found)

@@ -33,6 +33,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, fingerprint, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
+from hwbench.device.target import Target
 from hwbench.optimize import space_problem
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.latency_loss import descend, expected_cost, most_likely, sample_choices
@@ -206,7 +207,7 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
 
     torch.set_num_threads(1)  # all tensors are small
     space: Space = registry.get("space", SPACE)
-    fitted = space_latency.load(device, RUNTIME, workspace=workspace, space=SPACE)
+    fitted = space_latency.load(Target.of(device, RUNTIME, workspace=workspace), SPACE)
     latency, score = (
         latency_cost(of_space(fitted, space, STATISTIC), space, "latency_ms").value,
         registry.get("proxy", PROXY).compile(space),
@@ -244,7 +245,7 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
         "statistic": STATISTIC,
         "device": fitted.card["device"],
         "runtime": RUNTIME,
-        "setting": asdict(fitted.setting),
+        "setting": asdict(fitted.target.setting),
         "predictor": fingerprint(fitted.card["statistics"]),
         "seeds": seeds,
         "evaluations": evaluations,

@@ -26,6 +26,7 @@ from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut import latency
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.search import search
@@ -110,7 +111,7 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
     """How often measured winners keep their budget."""
     from hwbench.predictor.space_latency import load
 
-    fitted = load(workspace=workspace, space=space_name)
+    fitted = load(Target.of(workspace=workspace), space_name)
     space = registry.get("space", space_name)
     sampled = latency_cost(of_space(fitted, space, "min"), space, "latency_ms").value(
         activity.sample(space, 100_000, np.random.default_rng(1))

@@ -33,6 +33,7 @@ from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.network.graph import Network, Workload
 from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import fit, space_latency
@@ -64,7 +65,7 @@ QUICK_POLICIES = {
 def predictor_of(name: str, place: Path, device: str) -> Fitted | None:
     """The predictor `hwbench predict` would take there, if it was fitted for the space."""
     try:
-        return space_latency.load(device, workspace=place, space=name)
+        return space_latency.load(Target.of(device, workspace=place), name)
     except (UsageError, EnvironmentMismatch):
         return None
 

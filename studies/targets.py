@@ -32,6 +32,7 @@ from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
@@ -193,7 +194,7 @@ def _winners(name: str, workspace: Path) -> dict[str, Any]:
     for source, (runtime, limit) in cost_sources(workspace).items():
         if limit == "latency_ms":
             cost = latency_cost(
-                of_space(space_latency.load("local", runtime, Setting(), workspace, space.name), space, "min"),
+                of_space(space_latency.load(Target.of("local", runtime, Setting(), workspace), space.name), space, "min"),
                 space,
                 "latency_ms",
             )

@@ -24,6 +24,7 @@ from hwbench.core import registry
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.network.graph import Workload
 from hwbench.network.op.base import network_parameters, op_of
@@ -124,7 +125,8 @@ def elsewhere(
 ) -> Chosen:
     """The stored predictor that latency_ms@DEVICE or latency_ms@DEVICE/RUNTIME names."""
     device, _, other = name.removeprefix(ELSEWHERE).partition("/")
-    return models.choose(space, statistic, device, other or runtime, setting, workspace, uncertified)
+    target = Target.of(device, other or runtime, setting, workspace)
+    return models.choose(space, statistic, target, uncertified)
 
 
 def instructions_m(

@@ -28,7 +28,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
-from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.optimize import feasibility, space_problem
 from hwbench.optimize import limit as costs
@@ -106,11 +106,12 @@ def search(
     found: Space = registry.get("space", space)
     goal = _objective(objective, budgets, gamma)
     check_statistic(statistic)
-    chosen = models.choose(found, statistic, device, runtime, setting, workspace, uncertified)
+    target = Target.of(device, runtime, setting, workspace)
+    chosen = models.choose(found, statistic, target, uncertified)
     own = Limit(
         LATENCY,
         budgets[LATENCY],
-        latency_cost(chosen.latency, found, f"{LATENCY}@{chosen.model.device}/{runtime}"),
+        latency_cost(chosen.latency, found, f"{LATENCY}@{target.device}/{runtime}"),
         certified,
         chosen,
     )
@@ -128,7 +129,7 @@ def search(
         "proxy": proxy,
         "evaluations": evaluations,
         "seed": seed,
-        "device": devices.resolve(device, workspace),
+        "device": target.device,
         "runtime": runtime,
         "setting": asdict(setting),
         "predictor": chosen.latency.facts.fingerprint,

@@ -25,8 +25,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.progress import Tick, no_tick
-from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
@@ -334,8 +333,8 @@ def profile_until(
     names = [space] if isinstance(space, str) else list(space)
     specs = needed_specs(names, level)
     counts = usage(names, specs, policy.seed)
-    place = Workspace.at(workspace)
-    path = luts.lut_path(place, devices.resolve(device, place.root), runtime)
+    target = Target.of(device, runtime, setting, workspace)
+    path = luts.lut_path(target.workspace, target.device, runtime)
     failed: dict[str, str] = {}
     doubtful: dict[str, str] = {}
     measured = 0

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core.errors import HwbenchError, UsageError
+from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
@@ -93,15 +94,11 @@ class SpaceLatency(Protocol):
 
 
 class LatencyModel(Protocol):
-    """Something that knows latencies of one device."""
+    """Something that knows latencies of one target."""
 
     @property
-    def device(self) -> str:
-        """Whose latencies."""
-
-    @property
-    def runtime(self) -> str | None:
-        """Under which runtime; None where the source does not say."""
+    def target(self) -> Target:
+        """Whose latencies; runtime and setting are those asked for where the source (a table, a data sheet) states none."""
 
     @property
     def statistics(self) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ VERSION = 2
 REQUIRED = ("kind", "device", "data", "features", "errors", "coverage", "noise_ceiling", "rebuild")
 """What every card of this version states; `null` where it does not exist, never left out."""
 CARD, ARRAYS = "card.json", "arrays.npz"
+TABLES = "HWBENCH_TABLES"
+"""Names the folder of public tables, in the environment and in commands of cards."""
 
 
 def write(folder: Path, card: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -87,6 +89,17 @@ def data_of(path: str | Path, rows: int) -> dict[str, Any]:
     """What a card says of a data file: name, hash, rows. The name is relative to the tables folder or bare: no machine path."""
     path = Path(path)
     return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": rows}
+
+
+def shown_folder(folder: str | Path) -> str:
+    """A predictor's folder as a card's command may name it: its last three parts at most, never a machine's path."""
+    folder = Path(folder)
+    return Path(*folder.parts[-3:]).as_posix() if folder.is_absolute() else folder.as_posix()
+
+
+def with_tables(command: str) -> str:
+    """A card's command that reads public tables: wherever they are, the user's shell says."""
+    return f'{command} --tables "${TABLES}"'
 
 
 def sha256_of(card: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from hwbench.core import conformal, registry, stats
 from hwbench.core.errors import UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.lut import latency
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
@@ -83,20 +83,20 @@ def fit(
     if predictor != AUTO:
         predictor = registry.named("aggregator", predictor)
         registry.get("aggregator", predictor)
-    place = Workspace.at(workspace)
-    device_name = devices.resolve(device, place.root)
-    table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
+    target = Target.of(device, runtime, setting, workspace)
+    table = Lut.read(luts.find_lut(target.workspace, target.device, runtime), local=target.local)
     table.require_timed()
     training, heldout = calibration_sets(names, networks, holdout, seed)
     rows_ms, fill = complete_rows(table, setting, names)
     needed = {s for a in (*training, *heldout) for network in lowering.networks(a.space, a.population) for s in network.specs}
     missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
     if missing:
-        raise luts.missing_ops(missing, setting, table.path, device_name, runtime, " --space ".join(names))
+        raise luts.missing_ops(missing, setting, table.path, target.device, runtime, " --space ".join(names))
     if stored:
-        measured = stored_networks([*training, *heldout], place, device_name, runtime, setting)
+        measured = stored_networks([*training, *heldout], target)
     else:
-        measured = measure_networks([*training, *heldout], device_name, runtime, setting, place.root, policy, tick)
+        everything = [*training, *heldout]
+        measured = measure_networks(everything, target.device, runtime, setting, target.workspace.root, policy, tick)
     document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
     filled = sorted(fill["keys"]) if fill else []
     if filled:
@@ -104,7 +104,7 @@ def fit(
     least = document["statistics"]["min"]
     card = {
         "kind": KIND,
-        **provenance(device_name, runtime, setting, table, names, (networks, holdout), seed),
+        **provenance(target, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
         "features": sorted(
             {term for part in document["statistics"].values() for term in part["state"].get("coefficients", part["state"])}
@@ -119,21 +119,19 @@ def fit(
             "sha256": cards.data_of(table.path, 0)["sha256"],
             "rows_by_space": {name: rows_of(name, table, setting) for name in names},
         },
-        "rebuild": f"{fit_command(names, device_name, runtime, setting)} --predictor {predictor} "
-        f"--networks {networks} --holdout {holdout} --seed {seed} --stored",
+        "rebuild": fit_command(target, names, predictor=predictor, networks=networks, holdout=holdout, seed=seed, stored=True),
     }
-    folder = place.path("predictors", device_name, predictor_name(runtime, setting, names))
-    return Fitted(folder, cards.write(folder, card, arrays), predictors, f"{device_name}/{folder.name}", frozenset(filled))
+    folder = target.workspace.path("predictors", target.device, predictor_name(target, names))
+    name = f"{target.device}/{folder.name}"
+    return Fitted(folder, cards.write(folder, card, arrays), predictors, target, name, frozenset(filled))
 
 
-def provenance(
-    device: str, runtime: str, setting: Setting, table: Lut, names: Sequence[str], networks: tuple[int, int], seed: int
-) -> dict[str, Any]:
+def provenance(target: Target, table: Lut, names: Sequence[str], networks: tuple[int, int], seed: int) -> dict[str, Any]:
     """What the card of any predictor of networks says of where its measurements come from; `networks`: (fit, holdout)."""
     return {
-        "device": device,
-        "runtime": runtime,
-        "setting": asdict(setting),
+        "device": target.device,
+        "runtime": target.runtime,
+        "setting": asdict(target.setting),
         "spaces": list(names),
         "networks_per_space": dict(zip(("fit", "holdout"), networks, strict=True)),
         "seed": seed,
@@ -151,11 +149,18 @@ def refit(place: Workspace, folder: str | Path) -> Fitted:
     """
     card = read_card(folder)
     sizes = card["networks_per_space"]
-    asked = AUTO if card["additivity"] else card["predictor"]
     return fit(
-        card["spaces"], card["device"], card["runtime"], Setting(**card["setting"]), place.root, asked,
-        sizes["fit"], sizes["holdout"], card["seed"], stored=True,
-    )  # fmt: skip
+        card["spaces"],
+        device=card["device"],
+        runtime=card["runtime"],
+        setting=Setting(**card["setting"]),
+        workspace=place.root,
+        predictor=AUTO if card["additivity"] else card["predictor"],
+        networks=sizes["fit"],
+        holdout=sizes["holdout"],
+        seed=card["seed"],
+        stored=True,
+    )
 
 
 def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
@@ -186,22 +191,20 @@ def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> t
     return {**rows_ms, **guessed}, fill
 
 
-def stored_networks(
-    sets: Sequence[Architectures], place: Workspace, device: str, runtime: str, setting: Setting
-) -> dict[str, dict[str, Any]]:
+def stored_networks(sets: Sequence[Architectures], target: Target) -> dict[str, dict[str, Any]]:
     """Key -> row of networks measured before.
 
     Raises:
         UsageError: some were not; the message says how many and what would measure them.
     """
-    path = place.find("luts", device, f"{runtime}.networks.parquet")
+    path = target.workspace.find("luts", target.device, f"{target.runtime}.networks.parquet")
     found = lut_networks.read_networks(path)[0] if path is not None else []
-    rows = {r["key"]: r for r in found if luts.setting_of(r) == setting and r["latency_min_ms"] is not None}
+    rows = {r["key"]: r for r in found if luts.setting_of(r) == target.setting and r["latency_min_ms"] is not None}
     keys = [key for a in sets for key in a.keys]
     missing = [key for key in keys if key not in rows]
     if missing:
         raise UsageError(
-            f"{len(missing)} of {len(keys)} networks were not measured yet at {setting.key} on {device} (first: {missing[0]}). "
+            f"{len(missing)} of {len(keys)} networks were not measured yet on {target.name} (first: {missing[0]}). "
             "Leave out --stored to measure them."
         )
     return {key: rows[key] for key in keys}

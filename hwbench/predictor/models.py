@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwbench.core.command import command
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.device.target import DEFAULT_RUNTIME
+from hwbench.device.target import DEFAULT_RUNTIME, Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
@@ -44,72 +45,57 @@ class Chosen:
     latency: SpaceLatency
 
 
-def choose(
-    space: Space,
-    statistic: str,
-    device: str = "local",
-    runtime: str = DEFAULT_RUNTIME,
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    uncertified: bool = False,
-) -> Chosen:
+def choose(space: Space, statistic: str, target: Target, uncertified: bool = False) -> Chosen:
     """The predictor to ask about a space.
 
     Args:
         space: Search space.
         statistic: min or p50.
-        device: `local` or a device's name.
-        runtime: Inference runtime.
-        setting: dtype, batch, threads.
-        workspace: Where predictors are looked for, before the shipped ones.
+        target: Device, runtime, setting, and where predictors are looked for, before the shipped ones.
         uncertified: Take a sum that was calibrated on other spaces, too.
 
     Raises:
         UsageError: nothing here knows this space on this device; the message says what is known instead, and what to do.
         MissingOps: the only predictor lacks ops of the space.
     """
-    place = Workspace.at(workspace)
-    name = devices.resolve(device, place.root)
-    stored = sums.stored_sums(place, name, runtime, setting)
+    stored = sums.stored_sums(target)
     refusals: list[Refusal] = []
-    for chosen in _knowing(space, statistic, stored, place, name, device == "local", (runtime, setting), refusals):
+    for chosen in _knowing(space, statistic, stored, target, refusals):
         return chosen
     if stored and uncertified:
-        every = [_of(each, sums.open_sum(*each, local=device == "local"), space, statistic) for each in stored]
+        every = [_of(each, sums.open_sum(*each, target), space, statistic) for each in stored]
         known = [each for each in every if isinstance(each, Chosen)]
         if not known:
             raise next(each for each in every if isinstance(each, Refusal)).raised()
         return known[0]
     if stored:
-        raise sums.never_saw(space.name, name, runtime, setting, [card for _, card in stored])
-    for chosen in _from_data_sheet(space, statistic, place, name, (runtime, setting), refusals):
+        raise sums.never_saw(space.name, target, [card for _, card in stored])
+    for chosen in _from_data_sheet(space, statistic, target, refusals):
         return chosen
-    raise _nothing(space, place, name, runtime, setting, refusals)
+    raise _nothing(space, target, refusals)
 
 
 def _knowing(
     space: Space,
     statistic: str,
     stored: Sequence[tuple[Path, dict[str, Any]]],
-    place: Workspace,
-    device: str,
-    local: bool,
-    at: tuple[str, Setting],
+    target: Target,
     refusals: list[Refusal],
 ) -> Iterator[Chosen]:
     """Sums calibrated on the space, then tables whose columns are its genes, samples of it first; why not is noted."""
     for folder, card in stored:
         if space.name in card["spaces"]:
-            found = _of((folder, card), sums.open_sum(folder, card, local=local), space, statistic)
+            found = _of((folder, card), sums.open_sum(folder, card, target), space, statistic)
             if isinstance(found, Refusal):
                 raise found.raised()
             yield found
-    columns = sorted(_of_columns(place, device), key=lambda each: space.name not in each[1].get("spaces", ()))
+    columns = sorted(_of_columns(target), key=lambda each: space.name not in each[1].get("spaces", ()))
     for folder, card in columns:
-        found = _of((folder, card), _open_columns(folder, card), space, statistic)
-        if isinstance(found, Chosen) and at != (DEFAULT_RUNTIME, Setting()):
+        found = _of((folder, card), _open_columns(folder, card, target), space, statistic)
+        if isinstance(found, Chosen) and (target.runtime, target.setting) != (DEFAULT_RUNTIME, Setting()):
             found = Refusal(
-                f"{device}/{folder.name} knows one setting only, its table's: leave out --runtime, --dtype, --batch, --threads"
+                f"{target.device}/{folder.name} knows one setting only, its table's: "
+                "leave out --runtime, --dtype, --batch, --threads"
             )
         if isinstance(found, Refusal):
             refusals.append(found)
@@ -117,28 +103,25 @@ def _knowing(
             yield found
 
 
-def _of_columns(place: Workspace, device: str) -> list[tuple[Path, dict[str, Any]]]:
+def _of_columns(target: Target) -> list[tuple[Path, dict[str, Any]]]:
     """(folder, card) of regressions over columns and of transfers."""
-    read = [(path.parent, cards.read(path.parent)) for path in place.each("predictors", device, pattern=f"*/{cards.CARD}")]
+    paths = target.workspace.each("predictors", target.device, pattern=f"*/{cards.CARD}")
+    read = [(path.parent, cards.read(path.parent)) for path in paths]
     return [(folder, card) for folder, card in read if card.get("kind") in (TABLE, TRANSFER)]
 
 
-def _open_columns(folder: Path, card: dict[str, Any], name: str = "") -> LatencyModel:
-    return TabularLatency.open(folder, card, name) if card["kind"] == TABLE else TransferLatency.open(folder, card, name)
+def _open_columns(folder: Path, card: dict[str, Any], target: Target, name: str = "") -> LatencyModel:
+    if card["kind"] == TABLE:
+        return TabularLatency.open(folder, card, target, name)
+    return TransferLatency.open(folder, card, target, name)
 
 
-def _from_data_sheet(
-    space: Space, statistic: str, place: Workspace, name: str, at: tuple[str, Setting], refusals: list[Refusal]
-) -> Iterator[Chosen]:
+def _from_data_sheet(space: Space, statistic: str, target: Target, refusals: list[Refusal]) -> Iterator[Chosen]:
     """GPU operators, where the device file is a GPU's."""
-    try:
-        device = devices.get(name, place.root)
-    except UnknownName:
-        return
-    stored = gpu_latency.find(place, device) if device.kind == "gpu" else None
+    stored = gpu_latency.find(target)
     if stored is None:
         return
-    found = _of(stored, GpuLatency.open(*stored, device, at[1]), space, statistic)
+    found = _of(stored, GpuLatency.open(*stored, target), space, statistic)
     if isinstance(found, Refusal):
         refusals.append(found)
     else:
@@ -162,22 +145,21 @@ def _of(stored: tuple[Path, Mapping[str, Any]], model: LatencyModel, space: Spac
     return found if isinstance(found, Refusal) else Chosen(*stored, model, found)
 
 
-def _nothing(
-    space: Space, place: Workspace, device: str, runtime: str, setting: Setting, refusals: Sequence[Refusal]
-) -> UsageError:
+def _nothing(space: Space, target: Target, refusals: Sequence[Refusal]) -> UsageError:
     """What is known of the device instead; advice to profile only where that can be done."""
+    place, device = target.workspace, target.device
     try:
         unreachable = devices.get(device, place.root).unreachable
     except UnknownName:
         unreachable = None
     if not unreachable and not refusals:
-        return sums.nothing_fitted(place, device, runtime, setting, space.name)
+        return sums.nothing_fitted(target, space.name)
     known = [f"{device}/{path.parent.name}" for path in place.each("predictors", device, pattern=f"*/{cards.CARD}")]
     reasons = "; ".join(refusal.reason for refusal in refusals)
     end = (
         f"and it cannot be measured from here: {unreachable}"
         if unreachable
-        else "or profile it: hwbench profile --device " + device
+        else f"or profile it: {command('profile', space=space.name, **target.options)}"
     )
     return UsageError(
         f"Nothing tells latencies of {space.name} on {device}. There is {', '.join(known) or 'no predictor of it'}"
@@ -194,13 +176,13 @@ def stale(model: LatencyModel, space: str, workspace: str | Path) -> str | None:
     before = card["lut"].get("rows_by_space", {}).get(space)
     if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
         return None
-    if before is not None and before == sums.rows_of(space, Lut.read(path), model.setting):
+    if before is not None and before == sums.rows_of(space, Lut.read(path), model.target.setting):
         return None
     sizes = card["networks_per_space"]
+    again = {"networks": sizes["fit"], "holdout": sizes["holdout"], "seed": card["seed"], "stored": True}
     return (
         f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
-        f"Run: {sums.fit_command(card['spaces'], card['device'], card['runtime'], model.setting)} "
-        f"--networks {sizes['fit']} --holdout {sizes['holdout']} --seed {card['seed']} --stored"
+        f"Run: {sums.fit_command(model.target, card['spaces'], **again)}"
     )
 
 
@@ -209,16 +191,7 @@ def keep(chosen: Chosen, folder: Path) -> None:
     cards.copy(chosen.folder, chosen.card, folder / KEPT / chosen.latency.facts.fingerprint)
 
 
-def kept(
-    folder: Path,
-    used: Mapping[str, Any],
-    space: Space,
-    statistic: str,
-    place: Workspace,
-    device: str,
-    runtime: str,
-    setting: Setting,
-) -> Chosen:
+def kept(folder: Path, used: Mapping[str, Any], space: Space, statistic: str, target: Target) -> Chosen:
     """The predictor a search used, by its fingerprint: the search's own copy or, in folders of older versions, the stored one.
 
     Args:
@@ -226,10 +199,7 @@ def kept(
         used: What the search says of it (`Facts`); older versions state the fingerprint alone.
         space: What was searched.
         statistic: Likewise.
-        place: Workspace.
-        device: It predicts for.
-        runtime: Likewise.
-        setting: Likewise.
+        target: Likewise.
 
     Raises:
         UsageError: it is gone; another one would tell other numbers.
@@ -239,7 +209,7 @@ def kept(
     copy = folder / KEPT / asked
     if (copy / cards.CARD).exists():
         card = sums.read_card(copy)
-        found = _of((copy, card), _open(copy, card, used.get("name", ""), device, place, setting), space, statistic)
+        found = _of((copy, card), _open(copy, card, target, used.get("name", "")), space, statistic)
         if isinstance(found, Refusal):
             raise found.raised()
         facts = found.latency.facts
@@ -248,8 +218,8 @@ def kept(
                 f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out."
             )
         return found
-    for at, card in sums.stored_sums(place, device, runtime, setting):
-        opened = sums.open_sum(at, card)
+    for at, card in sums.stored_sums(target):
+        opened = sums.open_sum(at, card, target)
         if opened.fingerprint == asked:
             found = _of((at, card), opened, space, statistic)
             if isinstance(found, Refusal):
@@ -261,12 +231,12 @@ def kept(
     )
 
 
-def _open(folder: Path, card: dict[str, Any], name: str, device: str, place: Workspace, setting: Setting) -> LatencyModel:
+def _open(folder: Path, card: dict[str, Any], target: Target, name: str) -> LatencyModel:
     """The model behind a card, whatever its kind."""
     if card["kind"] == sums.KIND:
-        return sums.open_sum(folder, card, name)
+        return sums.open_sum(folder, card, target, name)
     if card["kind"] in (TABLE, TRANSFER):
-        return _open_columns(folder, card, name)
+        return _open_columns(folder, card, target, name)
     if card["kind"] == gpu_latency.KIND:
-        return GpuLatency.open(folder, card, devices.get(device, place.root), setting, name)
+        return GpuLatency.open(folder, card, target, name)
     raise DataError(f"{folder / cards.CARD} is the card of a {card['kind']} predictor, which tells no latency of a space.")

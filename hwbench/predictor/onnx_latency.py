@@ -28,12 +28,13 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal, registry, stats
+from hwbench.core.command import command
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
 from hwbench.core.progress import Tick, no_tick
-from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer, work
@@ -49,6 +50,8 @@ from hwbench.space import lowering as spaces
 from hwbench.space.architectures import Architectures
 
 KIND = "onnx"
+KERNELS = 1440
+"""Kernels of the grid that a predictor of any model is to be fitted on."""
 TERMS = ("rows_ms", "activations_mb", "nodes")
 BELIEF = 0.03
 """How firmly, before any network is seen, kernels are believed to add up as measured (relative weight of one network)."""
@@ -218,15 +221,16 @@ def fit_models(
     names = [space] if isinstance(space, str) else list(space)
     if len(names) < 2:
         raise UsageError("Calibrating kernels needs at least two --space, so that one can be left out to test the other.")
-    place = Workspace.at(workspace)
-    device_name = devices.resolve(device, place.root)
-    table = Lut.read(luts.find_lut(place, device_name, runtime), local=device == "local")
+    target = Target.of(device, runtime, setting, workspace)
+    place = target.workspace
+    table = Lut.read(luts.find_lut(place, target.device, runtime), local=target.local)
     rows_ms = kernel_rows(table, setting)
     if not rows_ms:
-        raise UsageError(f"{table.path} has no kernels at {setting.key}. Run: hwbench profile --kernels 1440")
+        profile = command("profile", kernels=KERNELS, **target.options)
+        raise UsageError(f"{table.path} has no kernels at {setting.key}. Run: {profile}")
     model = OpModel(reach=REACH)
     model.fit([OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values())), setting)
-    caches = devices.get(device_name, place.root).caches_bytes
+    caches = devices.get(target.device, place.root).caches_bytes
     prices = Prices(model, rows_ms, stream_ms_per_mb(rows_ms), max(caches.values(), default=0))
     training, heldout = (
         [Architectures(a.space, a.population[:, :MOST_EACH]) for a in drawn]
@@ -234,17 +238,17 @@ def fit_models(
     )
     everything = [*training, *heldout]
     if stored:
-        measured = fit.stored_networks(everything, place, device_name, runtime, setting)
+        measured = fit.stored_networks(everything, target)
     else:
-        measured = measure_networks(everything, device_name, runtime, setting, place.root, tick=tick)
+        measured = measure_networks(everything, target.device, runtime, setting, place.root, tick=tick)
     taken_apart = _anatomies(everything, runtime, setting)
-    _require_prices(taken_apart, prices, setting)
+    _require_prices(taken_apart, prices, target)
     terms = {key: terms_of(found, prices) for key, found in taken_apart.items()}
     document = _calibrated(training, heldout, terms, measured)
     values, arrays = model.state()
     card = {
         "kind": KIND,
-        **fit.provenance(device_name, runtime, setting, table, names, (networks, holdout), seed),
+        **fit.provenance(target, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms)), "networks": len(measured)},
         "features": list(TERMS),
         "errors": {"test": document["min"]["holdout"], "unseen_family": document["min"]["unseen_family"]},
@@ -258,27 +262,27 @@ def fit_models(
             "cache_bytes": prices.cache_bytes,
             "state": values,
         },
-        "rebuild": f"hwbench fit --kernels {' '.join(f'--space {n}' for n in names)} --device {device_name} "
-        f"--runtime {runtime} --threads {setting.threads} "
-        f"--dtype {setting.dtype} --networks {networks} --holdout {holdout} --seed {seed} --stored",
+        "rebuild": space_latency.fit_command(
+            target, names, kernels=True, networks=networks, holdout=holdout, seed=seed, stored=True
+        ),
     }
-    return cards.write(_folder(place, device_name, runtime, setting), card, arrays)
+    return cards.write(place.path("predictors", target.device, _folder(target)), card, arrays)
 
 
-def _require_prices(found: Mapping[str, Anatomy], prices: Prices, setting: Setting) -> None:
+def _require_prices(found: Mapping[str, Anatomy], prices: Prices, target: Target) -> None:
     """Raises MissingOps if a network holds a kernel that neither table nor model knows."""
     specs = list({spec: None for each in found.values() for _, spec in each.layers})
     missing = sorted(spec.key for spec, ms in zip(specs, prices.of(specs)[0], strict=True) if np.isnan(ms))
     if missing:
         raise MissingOps(
-            f"{len(missing)} kernels of the calibration networks have no price at {setting.key}; first: {missing[0]}. "
-            "Run: hwbench profile --kernels 1440",
+            f"{len(missing)} kernels of the calibration networks have no price at {target.setting.key}; first: {missing[0]}. "
+            f"Run: {command('profile', kernels=KERNELS, **target.options)}",
             missing,
         )
 
 
-def _folder(place: Workspace, device: str, runtime: str, setting: Setting) -> Path:
-    return place.path("predictors", device, f"{KIND}-{runtime}-{setting.key}")
+def _folder(target: Target) -> str:
+    return f"{KIND}-{target.runtime}-{target.setting.key}"
 
 
 def _anatomies(sets: Sequence[Architectures], runtime: str, setting: Setting) -> dict[str, Anatomy]:
@@ -343,6 +347,7 @@ class Appraiser:
 
     folder: Path
     card: Mapping[str, Any]
+    target: Target
     prices: Prices
 
     def appraise(self, found: Anatomy, statistic: str = "min") -> Appraisal:
@@ -365,12 +370,11 @@ class Appraiser:
         scale = float(np.hypot(terms.doubt_ms / total, part["family_doubt"]))
         band = Band(**{k: v for k, v in part["band"].items() if k != "how"})
         low, high = band.bounds(np.array([total]), np.array([scale]))
-        setting = Setting(**self.card["setting"])
         return Appraisal(
             model=str(found.path),
-            device=self.card["device"],
-            runtime=self.card["runtime"],
-            setting=setting.key,
+            device=self.target.device,
+            runtime=self.target.runtime,
+            setting=self.target.setting.key,
             statistic=statistic,
             latency_ms=total,
             low_ms=float(low[0]),
@@ -389,59 +393,52 @@ class Appraiser:
         if missing:
             kinds = sorted({str(OpSpec.parse(key)["type"]) for key in missing})
             raise MissingOps(
-                f"{found.path}: {len(missing)} kernels have no price on {self.card['device']} ({', '.join(kinds)}); first: "
-                f"{missing[0]}. Run: hwbench profile --model {found.path}",
+                f"{found.path}: {len(missing)} kernels have no price on {self.target.device} ({', '.join(kinds)}); first: "
+                f"{missing[0]}. Run: {command('profile', model=found.path, **self.target.options)}",
                 missing,
             )
 
 
-def load(
-    device: str = "local", runtime: str = "onnxruntime", setting: Setting = Setting(), workspace: str | Path = "."
-) -> Appraiser:
-    """The fitted predictor of models of a device; `local` must be of this very machine."""
-    place = Workspace.at(workspace)
-    name = devices.resolve(device, place.root)
-    found = place.find("predictors", name, f"{KIND}-{runtime}-{setting.key}", cards.CARD)
+def load(target: Target) -> Appraiser:
+    """The fitted predictor of models of a target; asked for as `local`, it must be of this very machine."""
+    found = target.workspace.find("predictors", target.device, _folder(target), cards.CARD)
     if found is None:
-        at = f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
-        options = f"--device {name} --runtime {runtime} {at} --workspace {workspace}"
-        have = sorted({path.parts[-3] for path in place.each("predictors", pattern=f"*/{KIND}-*/{cards.CARD}")})
-        raise UsageError(
-            f"No predictor of ONNX models of {runtime} at {setting.key} on {name}; there are some for: "
-            f"{', '.join(have) or 'no device'}. Run: hwbench profile --kernels 1440 {options} && "
-            f"hwbench fit --kernels --space autoformer-tiny --space bert {options}"
-        )
+        raise nothing_fitted(target)
     card = cards.read(found.parent)
-    if device == "local":
+    if target.local:
         luts.check_local(Environment(card["environment"]), found)
     model = OpModel()
     model.restore(card["kernels"]["state"], cards.read_arrays(found.parent, card))
     known = card["kernels"]
-    rows_ms = _rows(place, name, runtime, setting, card)
-    return Appraiser(found.parent, card, Prices(model, rows_ms, known["stream_ms_per_mb"], known["cache_bytes"]))
+    prices = Prices(model, _rows(target, card), known["stream_ms_per_mb"], known["cache_bytes"])
+    return Appraiser(found.parent, card, target, prices)
 
 
-def _rows(place: Workspace, device: str, runtime: str, setting: Setting, card: Mapping[str, Any]) -> dict[str, float]:
+def nothing_fitted(target: Target) -> UsageError:
+    """The refusal where no predictor of ONNX models was fitted for a target: who has one, and the commands that make one."""
+    others = target.workspace.each("predictors", pattern=f"*/{KIND}-*/{cards.CARD}")
+    have = sorted({path.parts[-3] for path in others})
+    profile = command("profile", kernels=KERNELS, **target.options)
+    return UsageError(
+        f"No predictor of ONNX models of {target.name}; there are some for: {', '.join(have) or 'no device'}. "
+        f"Run: {profile} && {command('fit', kernels=True, space=['autoformer-tiny', 'bert'], **target.options)}"
+    )
+
+
+def _rows(target: Target, card: Mapping[str, Any]) -> dict[str, float]:
     """Kernels measured on the card's machine, also after it was fitted (`hwbench profile --model`)."""
-    path = place.find("luts", device, f"{runtime}.parquet")
+    path = target.workspace.find("luts", target.device, f"{target.runtime}.parquet")
     if path is None:
         return {}
     table = Lut.read(path)
-    return kernel_rows(table, setting) if not table.environment.differences(Environment(card["environment"])) else {}
+    alike = not table.environment.differences(Environment(card["environment"]))
+    return kernel_rows(table, target.setting) if alike else {}
 
 
 def appraise(
-    model: str | Path,
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    statistic: str = "min",
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    model: str | Path, target: Target, statistic: str = "min", shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Appraisal:
-    """The latency of an ONNX file on a device."""
+    """The latency of an ONNX file on a target."""
     space_latency.check_statistic(statistic)
-    registry.get("runtime", runtime)
-    return load(device, runtime, setting, workspace).appraise(
-        kernel_detection.dissect(model, runtime, setting, shapes), statistic
-    )
+    registry.get("runtime", target.runtime)
+    return load(target).appraise(kernel_detection.dissect(model, target.runtime, target.setting, shapes), statistic)

@@ -15,6 +15,7 @@ from typing import Any
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.predictor import models, onnx_latency
 from hwbench.predictor.space_latency import Fitted, check_statistic
@@ -49,12 +50,13 @@ def predict(
     Returns:
         A list of dictionaries for architectures of a space; an `Appraisal` for a model.
     """
+    target = Target.of(device, runtime, setting, workspace)
     if arch is not None:
-        return _architectures(model, arch, device, runtime, setting, workspace, statistic)
+        return _architectures(model, arch, target, statistic)
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
-        return onnx_latency.appraise(model, device, runtime, setting, workspace, statistic, shapes)
+        return onnx_latency.appraise(model, target, statistic, shapes)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
     if example is None:
@@ -62,17 +64,14 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         path = Path(folder) / "module.onnx"
         _export(model, example, path)
-        found = onnx_latency.appraise(path, device, runtime, setting, workspace, statistic, shapes)
+        found = onnx_latency.appraise(path, target, statistic, shapes)
     return replace(found, model=type(model).__name__)
 
 
 def _architectures(
     space: str,
     arch: str | Path | dict[str, Any] | Sequence[dict[str, Any]],
-    device: str,
-    runtime: str,
-    setting: Setting,
-    workspace: str | Path,
+    target: Target,
     statistic: str,
 ) -> list[dict[str, Any]]:
     """The latency of every architecture of a file (or given as values), with its interval and coverage.
@@ -85,15 +84,15 @@ def _architectures(
     else:
         architectures = of_values(space, [arch] if isinstance(arch, dict) else list(arch))
     found = registry.get("space", space)
-    chosen = models.choose(found, statistic, device, runtime, setting, workspace, uncertified=True)
+    chosen = models.choose(found, statistic, target, uncertified=True)
     told = chosen.latency.predict(architectures.population)
     shared = {
         "statistic": statistic,
         "certified": chosen.latency.facts.certified,
         "predictor": chosen.latency.facts.document(),
-        "device": chosen.model.device,
-        "runtime": runtime,
-        "setting": setting.key,
+        "device": chosen.model.target.device,
+        "runtime": target.runtime,
+        "setting": target.setting.key,
         "source": str(chosen.folder),
     }
     answers = []

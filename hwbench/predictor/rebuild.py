@@ -19,7 +19,6 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.predictor import card as cards
 
-TABLES = "HWBENCH_TABLES"
 COMPARED = ("errors", "coverage", "noise_ceiling")
 """What must come out the same."""
 TOLERANCE = 1e-6
@@ -51,9 +50,9 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
     row = {"name": f"{folder.parent.name}/{folder.name}", "command": command}
     if before["schema"] < cards.VERSION:
         return {**row, "same": None, "why": f"its card is of version {before['schema']} and states less; fit it again"}
-    if TABLES in command and tables is None:
+    if cards.TABLES in command and tables is None:
         return {**row, "same": None, "why": "rests on public tables: give --tables DIR or set HWBENCH_TABLES"}
-    words = shlex.split(command.replace(f"${TABLES}", str(tables)))
+    words = shlex.split(command.replace(f"${cards.TABLES}", str(tables)))
     if words[0] != "hwbench":
         raise DataError(f"{folder}: the card's command '{command}' is none of hwbench's.")
     with tempfile.TemporaryDirectory(prefix="hwbench-") as scratch:
@@ -71,7 +70,7 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
             [sys.executable, "-m", "hwbench.cli.main", *words[1:]],
             capture_output=True,
             text=True,
-            env={**os.environ, **({TABLES: str(tables)} if tables else {})},
+            env={**os.environ, **({cards.TABLES: str(tables)} if tables else {})},
             check=False,
         )
         if done.returncode:

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hwbench.core import conformal, registry, stats
+from hwbench.core.command import Value, command
 from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
@@ -51,15 +52,12 @@ class Fitted:
     folder: Path
     card: Mapping[str, Any]
     predictors: Mapping[str, Aggregator]
+    target: Target
+    """What it predicts for."""
     name: str
     """Device and folder, as `hwbench list predictors` shows it."""
     filled: frozenset[str] = frozenset()
     """Keys of ops that were not measured: a model of the measured ones stands in for them."""
-
-    @property
-    def setting(self) -> Setting:
-        """What it predicts for."""
-        return Setting(**self.card["setting"])
 
     @property
     def fingerprint(self) -> str:
@@ -69,16 +67,6 @@ class Fitted:
     def certifies(self, space: str) -> bool:
         """Whether its interval was calibrated on networks of this space."""
         return space in self.card["spaces"]
-
-    @property
-    def device(self) -> str:
-        """What it predicts for."""
-        return str(self.card["device"])
-
-    @property
-    def runtime(self) -> str:
-        """What it was measured under."""
-        return str(self.card["runtime"])
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -151,8 +139,8 @@ class Fitted:
         values = self.predictors["min"].op_ms(specs)
         missing = sorted({s.key for s, v in zip(specs, values, strict=True) if np.isnan(v)})
         if missing:
-            device, runtime = self.card["device"], self.card["runtime"]
-            raise luts.missing_ops(missing, self.setting, self.folder, device, runtime, space, fitted=True)
+            at = self.target
+            raise luts.missing_ops(missing, at.setting, self.folder, at.device, at.runtime, space, fitted=True)
 
     def predict(self, workload: Workload, statistic: str, space: str | None = None) -> Prediction:
         """Latency, interval (that of its space, where it is named and has one), and what each op adds."""
@@ -201,10 +189,10 @@ class SpaceSum:
         return np.asarray(1 - modelled(population) / ops(population))
 
 
-def predictor_name(runtime: str, setting: Setting, spaces: Sequence[str]) -> str:
+def predictor_name(target: Target, spaces: Sequence[str]) -> str:
     """The folder of a predictor: one per runtime, setting and set of spaces, in whatever order they were given."""
     together = "+".join(sorted(set(spaces)))
-    at = f"{runtime}-{setting.key}--"
+    at = f"{target.runtime}-{target.setting.key}--"
     return at + (together if len(at + together) <= LONGEST_NAME else fingerprint(sorted(set(spaces))))
 
 
@@ -224,7 +212,7 @@ def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") ->
     rows = [
         row
         for row in found
-        if row["space"] in card["spaces"] and row["key"] not in taken and luts.setting_of(row) == fitted.setting
+        if row["space"] in card["spaces"] and row["key"] not in taken and luts.setting_of(row) == fitted.target.setting
         if row["latency_min_ms"] is not None
     ]
     if not rows:
@@ -244,22 +232,12 @@ def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") ->
     }
 
 
-def load(
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    space: str | None = None,
-) -> Fitted:
-    """The newest predictor of sums of a device, runtime and setting; `local` must be of this very machine.
-
-    The workspace's own come before shipped ones.
+def load(target: Target, space: str | None = None) -> Fitted:
+    """The newest predictor of sums of a target, the workspace's own before shipped ones.
 
     Args:
-        device: `local` or a device's name.
-        runtime: Inference runtime.
-        setting: dtype, batch, threads.
-        workspace: Where predictors are looked for.
+        target: Device, runtime, setting, and where predictors are looked for; asked for as `local`, the predictor must be
+            of this very machine.
         space: Only predictors calibrated on this space; any, if not given.
 
     Raises:
@@ -267,45 +245,38 @@ def load(
         DataError: card or arrays are damaged, edited, newer or of another kind.
         EnvironmentMismatch: `local` was asked and the predictor rests on another machine or runtime version.
     """
-    place = Workspace.at(workspace)
-    name = devices.resolve(device, place.root)
-    stored = stored_sums(place, name, runtime, setting)
+    stored = stored_sums(target)
     if not stored:
-        raise nothing_fitted(place, name, runtime, setting, space)
+        raise nothing_fitted(target, space)
     chosen = [each for each in stored if space is None or space in each[1]["spaces"]]
     if not chosen:
-        raise never_saw(str(space), name, runtime, setting, [card for _, card in stored])
-    return open_sum(*chosen[0], local=device == "local")
+        raise never_saw(str(space), target, [card for _, card in stored])
+    return open_sum(*chosen[0], target)
 
 
-def nothing_fitted(place: Workspace, device: str, runtime: str, setting: Setting, space: str | None) -> UsageError:
+def nothing_fitted(target: Target, space: str | None) -> UsageError:
     """The refusal where no predictor of sums was fitted at all."""
-    options = luts.asked(device, runtime, space)
-    return UsageError(
-        f"No predictor of {runtime} at {setting.key} on {device} in {place.root}. "
-        f"Run: hwbench profile {options}, then hwbench fit {options}"
-    )
+    profile, fit = (command(verb, space=space or "SPACE", **target.options) for verb in ("profile", "fit"))
+    return UsageError(f"No predictor of {target.name} in {target.workspace.root}. Run: {profile} && {fit}")
 
 
-def never_saw(space: str, device: str, runtime: str, setting: Setting, known: Sequence[Mapping[str, Any]]) -> UsageError:
+def never_saw(space: str, target: Target, known: Sequence[Mapping[str, Any]]) -> UsageError:
     """The refusal of a space no stored calibration saw: what there is instead, and the command that would change it."""
     registry.get("space", space)
     others = sorted({name for card in known for name in card["spaces"]})
-    options = (
-        f"{luts.asked(device, runtime, space)} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
-    )
+    profile, fit = (command(verb, space=space, **target.options) for verb in ("profile", "fit"))
     return UsageError(
-        f"No predictor of {runtime} at {setting.key} on {device} was calibrated on {space}; there are some for "
-        f"{', '.join(others)}, and what they say of another space is not certain. Run: hwbench profile {options} && "
-        f"hwbench fit {options}, or take the uncertified answer with --uncertified."
+        f"No predictor of {target.name} was calibrated on {space}; there are some for {', '.join(others)}, and what they say "
+        f"of another space is not certain. Run: {profile} && {fit}, or take the uncertified answer with --uncertified."
     )
 
 
-def stored_sums(place: Workspace, device: str, runtime: str, setting: Setting) -> list[tuple[Path, dict[str, Any]]]:
+def stored_sums(target: Target) -> list[tuple[Path, dict[str, Any]]]:
     """(folder, card) of every stored predictor of sums: the workspace's before shipped ones, then the newest first."""
-    at = f"{runtime}-{setting.key}"
-    found = [*place.each("predictors", device, pattern=f"{at}/{cards.CARD}")]  # as written before there was one per spaces
-    found += place.each("predictors", device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
+    place, at = target.workspace, f"{target.runtime}-{target.setting.key}"
+    # Without spaces in its name: as written before there was a predictor per set of spaces.
+    found = [*place.each("predictors", target.device, pattern=f"{glob.escape(at)}/{cards.CARD}")]
+    found += place.each("predictors", target.device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
     read = [(path.parent, read_card(path.parent)) for path in found]
     other = [(folder, card["kind"]) for folder, card in read if card["kind"] != KIND]
     if other:
@@ -315,9 +286,9 @@ def stored_sums(place: Workspace, device: str, runtime: str, setting: Setting) -
     return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
 
 
-def open_sum(folder: Path, card: dict[str, Any], name: str = "", local: bool = False) -> Fitted:
+def open_sum(folder: Path, card: dict[str, Any], target: Target, name: str = "") -> Fitted:
     """The predictor of a card, with its arrays; a copy tells the name of the original."""
-    if local:
+    if target.local:
         luts.check_local(Environment(card["environment"]), folder / cards.CARD)
     arrays = cards.read_arrays(folder, card)
     predictors: dict[str, Aggregator] = {}
@@ -325,15 +296,15 @@ def open_sum(folder: Path, card: dict[str, Any], name: str = "", local: bool = F
         predictors[statistic] = registry.make("aggregator", card["predictor"])
         predictors[statistic].restore(part["state"], unpack(arrays, statistic))
     filled = frozenset(arrays.get(FILLED, np.array([])).tolist())
-    return Fitted(folder, card, predictors, name or f"{card['device']}/{folder.name}", filled)
+    stated = replace(target, device=card["device"], runtime=card["runtime"], setting=Setting(**card["setting"]))
+    return Fitted(folder, card, predictors, stated, name or f"{card['device']}/{folder.name}", filled)
 
 
-def fit_command(names: Sequence[str], device: str, runtime: str, setting: Setting) -> str:
-    """The command that fits these spaces again."""
-    return (
-        f"hwbench fit {' '.join(f'--space {n}' for n in names)} --device {device} --runtime {runtime} "
-        f"--batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
-    )
+def fit_command(target: Target, spaces: Sequence[str], **more: Value) -> str:
+    """The command that fits these spaces again, on whatever machine: everything is said, no path is."""
+    at = target.setting
+    where = {"device": target.device, "runtime": target.runtime}
+    return command("fit", space=spaces, **where, batch=at.batch, threads=at.threads, dtype=at.dtype, **more)
 
 
 def read_card(folder: str | Path) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
+from hwbench.device import target as targets
 from hwbench.device.agent.environment import Environment
 from hwbench.lut import latency
 from hwbench.lut import table as luts
@@ -150,8 +151,8 @@ def searched_with(folder: Path, document: Mapping[str, Any], limit: str, place: 
     used = {**about.get("predictors", {}).get(limit, {}), "fingerprint": fingerprint}
     device, _, runtime = limit.removeprefix(ELSEWHERE).partition("/")
     where = about["device"] if limit == LATENCY else devices.resolve(device, place.root)
-    at = (place, where, runtime or about["runtime"], Setting(**about["setting"]))
-    return models.kept(folder, used, space, about["statistic"], *at)
+    target = targets.Target(where, runtime or about["runtime"], Setting(**about["setting"]), place)
+    return models.kept(folder, used, space, about["statistic"], target)
 
 
 def certified(about: Mapping[str, Any], chosen: Chosen) -> bool:
@@ -173,7 +174,7 @@ def compare(
     card = fitted.card
 
     def measure(these: Sequence[Architectures], how: Policy) -> dict[str, dict[str, Any]]:
-        return measure_networks(these, card["device"], card["runtime"], fitted.setting, workspace, how, tick, target)
+        return measure_networks(these, card["device"], card["runtime"], fitted.target.setting, workspace, how, tick, target)
 
     measured = measure(sets, policy)
     if roles:
@@ -202,7 +203,7 @@ def compare(
 def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) -> dict[str, float]:
     """What simpler estimates say of a workload; NaN where they cannot."""
     calibrated = fitted.card["statistics"][statistic]["baselines"]
-    at = fitted.setting.key
+    at = fitted.target.setting.key
     rows_ms = {
         key: row["latency_min_ms"] for (key, s), row in table.rows.items() if s == at and row["latency_min_ms"] is not None
     }

@@ -10,6 +10,7 @@ import pytest
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.device.target import Target
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec
 from hwbench.optimize.cost import latency_cost
@@ -50,7 +51,9 @@ def by_flops(space: Space) -> CompiledSum:
 
 
 def shipped(space: Space, tmp_path) -> CompiledSum:
-    value = latency_cost(of_space(space_latency.load(DEVICE, workspace=tmp_path), space, "min"), space, "latency_ms").value
+    value = latency_cost(
+        of_space(space_latency.load(Target.of(DEVICE, workspace=tmp_path)), space, "min"), space, "latency_ms"
+    ).value
     assert isinstance(value, CompiledSum)
     return value
 

@@ -15,6 +15,7 @@ from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
 from hwbench.device import files
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
@@ -32,7 +33,11 @@ SPACE = "autoformer-tiny"
 
 
 def folder_of(root):
-    return root / "predictors" / files.local_name() / space_latency.predictor_name("onnxruntime", Setting(), [SPACE])
+    return root / "predictors" / files.local_name() / space_latency.predictor_name(Target("box"), [SPACE])
+
+
+def load(root) -> space_latency.Fitted:
+    return space_latency.load(Target.of(workspace=root))
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ def test_a_prediction_is_the_calibrated_sum_by_hand(fitted_workspace, statistic)
         assert answer["low_ms"] <= answer["latency_ms"] <= answer["high_ms"]
         assert (answer["architecture"], answer["coverage"], answer["statistic"]) == (values, 1.0, statistic)
         assert (answer["device"], answer["runtime"]) == (files.local_name(), "onnxruntime")
-    fitted = space_latency.load(workspace=fitted_workspace)
+    fitted = load(fitted_workspace)
     compiled = fitted.for_space(drawn.space, statistic).predict(drawn.population)
     assert compiled.value_ms == pytest.approx([a["latency_ms"] for a in answers], rel=1e-12)
     assert compiled.high_ms == pytest.approx([a["upper_ms"] for a in answers], rel=1e-12)
@@ -110,7 +115,7 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
     (values,) = hwbench.sample("bert", 1).values
     for ask in (
         lambda: hwbench.predict("bert", values, workspace=fitted_workspace),
-        lambda: models.of_space(space_latency.load(workspace=fitted_workspace), registry.get("space", "bert"), "min"),
+        lambda: models.of_space(load(fitted_workspace), registry.get("space", "bert"), "min"),
     ):
         with pytest.raises(MissingOps) as error:
             ask()
@@ -126,7 +131,11 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
         ({"space": "autoformer-tinny"}, UnknownName, "Did you mean autoformer-tiny"),
         ({"device": "pi4"}, UnknownName, "Unknown device 'pi4'"),
         ({"statistic": "mean"}, UsageError, "statistic 'mean' is unknown; available: min, p50"),
-        ({"setting": Setting(threads=2)}, UsageError, "No predictor of onnxruntime at fp32-b1-t2-back-to-back"),
+        (
+            {"setting": Setting(threads=2)},
+            UsageError,
+            "/onnxruntime at fp32-b1-t2-back-to-back in",
+        ),
         ({"arch": "none.json"}, UsageError, "There is no architecture file at none.json"),
         ({"arch": []}, UsageError, "No architecture of autoformer-tiny given"),
         ({"arch": {"embed_dim": 193}}, UsageError, "embed_dim = 193 is not one of"),
@@ -142,7 +151,8 @@ def test_what_cannot_be_answered_is_refused(fitted_workspace, ask, error, messag
 def test_an_unfitted_workspace_says_what_to_run(tiny_workspace, nothing_packaged):
     with pytest.raises(UsageError) as error:
         hwbench.predict(SPACE, hwbench.sample(SPACE, 1).values, workspace=tiny_workspace)
-    assert f"Run: hwbench profile --space {SPACE}, then hwbench fit --space {SPACE}" in one_line(error)
+    asked = f"--space {SPACE} --workspace {tiny_workspace}"
+    assert one_line(error).endswith(f"Run: hwbench profile {asked} && hwbench fit {asked}")
 
 
 # The card
@@ -213,7 +223,7 @@ def test_networks_left_out_of_the_fit_stand_in_for_held_out_ones(copy):
 
 
 def test_a_predictor_is_rebuilt_from_stored_measurements(copy, tmp_path):
-    before = space_latency.load(workspace=copy).card
+    before = load(copy).card
     shutil.rmtree(folder_of(copy))
     with pytest.raises(UsageError, match=r"of 9 networks were not measured yet .* Leave out --stored to measure them"):
         hwbench.fit(SPACE, workspace=copy, networks=5, holdout=4, stored=True)
@@ -250,7 +260,7 @@ def test_cards_of_version_1_are_read(copy):
             del part[name]
         part["margin"] = 0.04
     path.write_text(json.dumps(old))
-    found = space_latency.load(workspace=copy)
+    found = load(copy)
     assert set(cards.REQUIRED) <= set(found.card)
     assert (found.card["kind"], found.card["coverage"], found.card["additivity"]) == ("op-sum", None, None)
     assert found.card["errors"]["test"] == card["errors"]["test"]
@@ -262,7 +272,7 @@ def test_cards_of_version_1_are_read(copy):
 def test_the_card_of_another_kind_is_refused(copy):
     change_card(copy, kind="table")
     with pytest.raises(DataError, match="is the card of a table predictor, not of sums over ops"):
-        space_latency.load(workspace=copy)
+        load(copy)
 
 
 # Rows that were not measured
@@ -285,7 +295,7 @@ def test_ops_that_were_not_measured_are_filled_in_and_counted(copy):
         "attention_block-pre-fused", "classifier_head", "ffn_block-gelu-pre", "patch_embedding",
     }  # fmt: skip
     assert fitted.card["data"]["rows"] == 12
-    loaded = space_latency.load(workspace=copy)
+    loaded = load(copy)
     assert loaded.filled == fitted.filled
     seen = set()
     for values, answer in zip(
@@ -306,7 +316,7 @@ def test_groups_that_were_never_measured_stay_errors(copy):
 
 
 def test_a_predictor_restored_is_the_one_fitted(fitted_workspace):
-    fitted = space_latency.load(workspace=fitted_workspace)
+    fitted = load(fitted_workspace)
     again = registry.make("aggregator", "calibrated_sum")
     values, arrays = fitted.predictors["min"].state()
     again.restore(json.loads(json.dumps(values)), arrays)
@@ -325,7 +335,7 @@ def test_tampered_arrays_are_refused(copy):
     rebuild = json.loads((folder_of(copy) / "card.json").read_text())["rebuild"]
     for _ in range(2):
         with pytest.raises(DataError) as error:
-            space_latency.load(workspace=copy)
+            load(copy)
         assert "arrays.npz does not belong to its card (missing or edited). Run: hwbench fit --space" in one_line(error)
         assert rebuild in str(error.value)
         path.unlink(missing_ok=True)
@@ -335,13 +345,13 @@ def test_tampered_arrays_are_refused(copy):
 def test_a_card_that_is_no_json_is_refused(copy, text):
     (folder_of(copy) / "card.json").write_text(text)
     with pytest.raises(DataError, match=r"predictor card .* is not readable JSON"):
-        space_latency.load(workspace=copy)
+        load(copy)
 
 
 def test_a_newer_card_says_update_hwbench(copy):
     change_card(copy, schema=3)
     with pytest.raises(DataError) as error:
-        space_latency.load(workspace=copy)
+        load(copy)
     assert one_line(error).endswith("card.json has schema 3, this hwbench knows 2: update hwbench.")
 
 

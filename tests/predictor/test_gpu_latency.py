@@ -15,6 +15,7 @@ from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.network.graph import Network, Node, Phase, Tensor, Workload
 from hwbench.network.op.base import Block, op_of
 from hwbench.network.spec import OpSpec, Setting
@@ -32,10 +33,10 @@ REFUSED = {"nasbench201": "conv2d", "nasvit": "conv2d"}
 
 
 def opened(name: str, setting: Setting = Setting()) -> GpuLatency:
-    device = files.get(name, ROOT)
-    found = latency.find(Workspace.at(ROOT), device)
+    target = Target(name, setting=setting, workspace=Workspace.at(ROOT))
+    found = latency.find(target)
     assert found is not None
-    return GpuLatency.open(*found, device, setting)
+    return GpuLatency.open(*found, target)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ def test_it_keeps_the_contract(a100):
     found = model.for_space(registry.get("space", "bert"), "p50")
     assert not isinstance(found, Refusal)
     answer: SpaceLatency = found
-    assert (model.device, model.runtime, model.statistics) == ("nvidia-a100-pcie-40gb", None, ("min", "p50"))
+    assert (model.target.device, model.statistics) == ("nvidia-a100-pcie-40gb", ("min", "p50"))
     assert answer.margin is None
     facts = answer.facts
     assert (facts.name, facts.predictor, facts.spaces) == ("nvidia-a100-pcie-40gb/ops", "gpu-ops", ())
@@ -234,24 +235,26 @@ def test_moving_no_value_costs_nothing(a100):
 
 def test_a_gpus_own_predictor_comes_before_the_family_and_the_workspace_before_what_is_shipped(tmp_path):
     place, shipped = Workspace.at(tmp_path), Workspace.at(ROOT)
-    assert latency.find(shipped, files.get("raspberry-pi-4", ROOT)) is None
+    assert latency.find(Target("raspberry-pi-4", workspace=shipped)) is None
+    assert latency.find(Target("no-such-device", workspace=shipped)) is None
     for name, expected in (("nvidia-a100-pcie-40gb", "nvidia-a100-pcie-40gb/ops"), ("nvidia-titan-xp", "gpu/neusight-ops")):
-        found = latency.find(shipped, files.get(name, ROOT))
+        found = latency.find(Target(name, workspace=shipped))
         assert found is not None
         assert found[0] == ROOT / "predictors" / expected
     mine = tmp_path / "predictors" / "gpu" / "zzz"
     shutil.copytree(ROOT / "predictors" / "gpu" / "neusight-ops", mine)
-    found = latency.find(place, files.get("nvidia-l4", ROOT))
+    found = latency.find(Target("nvidia-l4", workspace=place))
     assert found is not None
     assert found[0] == mine
 
 
 def test_a_predictor_adapted_to_one_gpu_is_not_opened_for_another():
-    folder, card = latency.find(Workspace.at(ROOT), files.get("nvidia-a100-pcie-40gb", ROOT)) or pytest.fail("not shipped")
+    shipped = Workspace.at(ROOT)
+    folder, card = latency.find(Target("nvidia-a100-pcie-40gb", workspace=shipped)) or pytest.fail("not shipped")
     with pytest.raises(UsageError, match="was adapted to nvidia-a100-pcie-40gb, not to nvidia-l4"):
-        GpuLatency.open(folder, card, files.get("nvidia-l4", ROOT), Setting())
+        GpuLatency.open(folder, card, Target("nvidia-l4", workspace=shipped))
     with pytest.raises(UsageError, match="not a GPU"):
-        GpuLatency.open(folder, card, files.get("raspberry-pi-4", ROOT), Setting())
+        GpuLatency.open(folder, card, Target("raspberry-pi-4", workspace=shipped))
 
 
 def bert_large(tokens: int) -> Workload:

@@ -17,6 +17,7 @@ import hwbench
 from hwbench.core import conformal
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
@@ -28,6 +29,7 @@ from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import LEAST, catalogue
 from hwbench.profiler.target import current_environment
 
+HERE = Target.of()
 WEIGHTS = (1.1, 0.02, 1e-4)
 
 
@@ -101,7 +103,7 @@ def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Pat
 
 def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
     found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
-    answer = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
+    answer = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(found)
     specs = [spec for _, spec in found.layers]
     ms, _ = model.predict(specs)
     megabytes = 4 * 16 * ((64 + 128) + (128 + 128) + (128 + 64)) / 1e6
@@ -115,8 +117,8 @@ def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
 def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
     found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
     first = found.layers[0][1]
-    plain = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
-    known = Appraiser(tmp_path, card_of(model), Prices(model, {first.key: 5.0})).appraise(found)
+    plain = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(found)
+    known = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {first.key: 5.0})).appraise(found)
     assert known.layers[0].measured
     assert not known.layers[-1].measured
     assert known.layers[0].latency_ms == pytest.approx(5.0 * 1.1, rel=0.01)
@@ -127,7 +129,7 @@ def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
 def test_a_kernel_nobody_covers_is_named_with_the_command(tmp_path, model):
     path = two_layers(tmp_path / "m.onnx", "Selu")
     with pytest.raises(MissingOps, match=r"Selu.*Run: hwbench profile --model") as caught:
-        Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(kernel_detection.dissect(path))
+        Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(kernel_detection.dissect(path))
     assert all(key.startswith("kernel(") for key in caught.value.keys)
 
 
@@ -151,11 +153,11 @@ def test_prices_follow_the_kernels_between_sizes(model):
 
 def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
     found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
-    slow = Appraiser(tmp_path, card_of(model), Prices(model, {}, stream_ms_per_mb=100.0)).appraise(found)
+    slow = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {}, stream_ms_per_mb=100.0)).appraise(found)
     megabytes = 64 * 128 * 4 / 1e6
     assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled
-    cached = Appraiser(tmp_path, card_of(model), Prices(model, {}, 100.0, cache_bytes=1 << 20)).appraise(found)
-    plain = Appraiser(tmp_path, card_of(model), Prices(model, {})).appraise(found)
+    cached = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {}, 100.0, cache_bytes=1 << 20)).appraise(found)
+    plain = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(found)
     assert cached.latency_ms == pytest.approx(plain.latency_ms)
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.workspace import Workspace
+from hwbench.device.target import Target
 from hwbench.network.graph import Tensor
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Refusal
@@ -29,6 +30,9 @@ from hwbench.space import activity, lowering
 from hwbench.space.base import Gene, per_layer
 from hwbench.space.values import to_values
 from tests.space.mixer import Mixer
+
+ASKED = Target("whatever")
+"""What was asked; the card names the device."""
 
 POOL = (
     (Gene("width", (4, 8, 12)),),
@@ -92,7 +96,7 @@ def store(folder: Path, space, n: int = 80, **options) -> Path:
 
 
 def opened(folder: Path, **changed) -> TabularLatency:
-    return TabularLatency.open(folder, {**cards.read(folder), **changed})
+    return TabularLatency.open(folder, {**cards.read(folder), **changed}, ASKED)
 
 
 def refused(folder: Path, space, **changed) -> str:
@@ -133,7 +137,7 @@ def test_a_shipped_regression_prices_its_space(shipped):
     population = activity.sample(space, 300, np.random.default_rng(0))
     answer = found.predict(population)
     np.testing.assert_allclose(together(answer), by_rows(shipped, space, population), rtol=1e-12)
-    assert (model.device, model.runtime, model.statistics) == ("jetson-nano", None, ("min", "p50"))
+    assert (model.target, model.statistics) == (Target("jetson-nano"), ("min", "p50"))
     assert (found.facts.name, found.facts.predictor) == ("jetson-nano/nasbench201", card["regressor"])
     assert (found.facts.spaces, found.facts.certified, found.facts.fitted_at) == (("nasbench201",), True, None)
     judged = card["errors"]["test"]
@@ -214,7 +218,7 @@ def test_a_band_for_fewer_networks_certifies_nothing(mixed):
 def test_the_fingerprint_names_the_fit(mixed):
     one = opened(mixed).for_space(Mixer(), "min").facts
     other = opened(mixed, band={**cards.read(mixed)["band"], "above": 0.5}).for_space(Mixer(), "min").facts
-    renamed = TabularLatency.open(mixed, cards.read(mixed), "box/original").for_space(Mixer(), "min").facts
+    renamed = TabularLatency.open(mixed, cards.read(mixed), ASKED, "box/original").for_space(Mixer(), "min").facts
     assert one.name == "synthetic-box/synthetic"
     assert renamed.name == "box/original"
     assert one.fingerprint == renamed.fingerprint != other.fingerprint
@@ -324,7 +328,7 @@ def test_a_card_of_another_kind_or_with_other_arrays_is_refused(mixed, tmp_path)
     with pytest.raises(DataError, match="is a 'op-sum' predictor, not one of a table"):
         opened(mixed, kind="op-sum")
     with pytest.raises(DataError, match="does not belong to its card"):
-        TabularLatency.open(tmp_path, cards.read(mixed))
+        TabularLatency.open(tmp_path, cards.read(mixed), ASKED)
 
 
 groups = st.lists(st.sampled_from(range(len(POOL))), min_size=1, max_size=len(POOL), unique=True).map(tuple)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.device.target import Target
 from hwbench.network.graph import Tensor
 from hwbench.predictor import card as cards
 from hwbench.predictor import rebuild
@@ -34,6 +35,9 @@ from hwbench.space import activity, lowering
 from hwbench.space.base import Gene, per_layer
 from hwbench.space.values import to_values
 from tests.space.mixer import Mixer
+
+ASKED = Target("whatever")
+"""What was asked; the card names the device."""
 
 FEATURES = ["width", "depth", "ratio", "last"]
 
@@ -74,7 +78,7 @@ def stored(folder):
 
 
 def opened(stored, **changed) -> TransferLatency:
-    return TransferLatency.open(stored, {**cards.read(stored), **changed})
+    return TransferLatency.open(stored, {**cards.read(stored), **changed}, ASKED)
 
 
 def refused(stored, space, **changed) -> str:
@@ -127,13 +131,13 @@ def test_it_is_certified_where_the_transfer_is_trusted(stored):
     assert doubted.fingerprint != facts.fingerprint
     half = {**cards.read(stored)["coverage"], "asked": 0.5}
     assert not opened(stored, coverage=half).for_space(Mixer(), "min").facts.certified
-    assert TransferLatency.open(stored, cards.read(stored), "x/y").for_space(Mixer(), "min").facts.name == "x/y"
+    assert TransferLatency.open(stored, cards.read(stored), ASKED, "x/y").for_space(Mixer(), "min").facts.name == "x/y"
 
 
 def test_members_of_the_contract(stored):
     model = opened(stored)
     found = model.for_space(Mixer(), "min")
-    assert (model.device, model.runtime, model.statistics) == ("synthetic-new", None, ("min", "p50"))
+    assert (model.target, model.statistics) == (Target("synthetic-new"), ("min", "p50"))
     assert (found.compiled, found.margin) == (None, None)
     with pytest.raises(UsageError, match="statistic 'p99'"):
         model.for_space(Mixer(), "p99")
@@ -225,7 +229,7 @@ def listed(place, space, population) -> TransferLatency:
     pairs = [np.tile(value, (3, 40)) for _ in range(3)]
     told = latency.Told(choices, np.stack([value, value / 2, value * 2]), np.arange(n) < 5)
     latency.store(place / "out", "synthetic-box", (place / "known.parquet", place / "measured.parquet"), told, done, pairs, n)
-    return TransferLatency.open(place / "out", cards.read(place / "out"))
+    return TransferLatency.open(place / "out", cards.read(place / "out"), ASKED)
 
 
 def test_what_is_no_network_need_not_be_listed_and_has_no_number(tmp_path):
@@ -283,7 +287,7 @@ def test_a_card_of_another_kind_or_with_other_arrays_is_refused(stored, tmp_path
     with pytest.raises(DataError, match="is a 'table' predictor, not a transfer"):
         opened(stored, kind="table")
     with pytest.raises(DataError, match="does not belong to its card"):
-        TransferLatency.open(tmp_path, cards.read(stored))
+        TransferLatency.open(tmp_path, cards.read(stored), ASKED)
 
 
 @pytest.mark.parametrize(

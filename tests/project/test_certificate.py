@@ -21,6 +21,7 @@ from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.optimize import result
 from hwbench.predictor import space_latency
@@ -235,8 +236,8 @@ def test_a_search_of_the_version_before_claims_no_more_than_its_predictor_saw(ro
 
 
 def test_names_of_predictors_depend_on_the_set_of_spaces_alone():
-    at = space_latency.Setting()
-    assert space_latency.predictor_name("r", at, ["b", "a", "b"]) == space_latency.predictor_name("r", at, ["a", "b"])
+    target = Target("box")
+    assert space_latency.predictor_name(target, ["b", "a", "b"]) == space_latency.predictor_name(target, ["a", "b"])
     many = [f"a-space-with-a-long-name-{i}" for i in range(40)]
-    assert len(space_latency.predictor_name("onnxruntime", at, many)) <= space_latency.LONGEST_NAME
-    assert space_latency.predictor_name("r", at, many) == space_latency.predictor_name("r", at, many[::-1])
+    assert len(space_latency.predictor_name(target, many)) <= space_latency.LONGEST_NAME
+    assert space_latency.predictor_name(target, many) == space_latency.predictor_name(target, many[::-1])

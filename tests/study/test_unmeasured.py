@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.predictor import models
 
@@ -20,8 +21,8 @@ NO_SAMPLE = ["jetson-tx2", "myriad-vpu"]
 GPU = "nvidia-a100-pcie-40gb"
 
 
-def chosen(space: str, device: str, root, **more):
-    return models.choose(registry.get("space", space), "min", device, workspace=root, **more)
+def chosen(space: str, device: str, root, setting: Setting = Setting()):
+    return models.choose(registry.get("space", space), "min", Target.of(device, setting=setting, workspace=root))
 
 
 @pytest.mark.parametrize("device", [*CERTIFIED, "snapdragon-675-kryo-460"])

@@ -10,18 +10,19 @@ where the new device is found to be like them.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hwbench.core import conformal
+from hwbench.core.command import command
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.genes import ENUMERABLE
+from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
@@ -108,14 +109,15 @@ def store(
     """
     features = list(dict.fromkeys(each.column for each in told.choices))
     known, new = (cards.data_of(path, 0) | {"file": _shown(path)} for path in tables)
-    options = {
-        "--known": known["file"],
-        "--measured": new["file"],
-        "--features": ",".join(features),
-        "--coverage": str(done["coverage"]),
-        "--device": device,
-        "--out": Path(*out.parts[-3:]).as_posix() if out.is_absolute() else out.as_posix(),
-    }
+    rebuild = command(
+        "transfer",
+        known=known["file"],
+        measured=new["file"],
+        features=",".join(features),
+        coverage=str(done["coverage"]),
+        device=device,
+        out=cards.shown_folder(out),
+    )
     card = {
         "kind": KIND,
         "device": device,
@@ -142,7 +144,7 @@ def store(
         "coverage": _coverage(pairs, done),
         "noise_ceiling": {"mean_abs_error": None, "reason": "nobody measured the new device twice"},
         "warnings": list(done["warnings"]),
-        "rebuild": "hwbench transfer " + shlex.join(word for pair in options.items() for word in pair),
+        "rebuild": rebuild,
     }
     codes = np.array([each.codes for each in told.choices], np.int32)
     return cards.write(out, card, {"codes": codes, "answers": told.answers, "measured": told.measured})
@@ -179,13 +181,13 @@ class TransferLatency:
     name: str
     """Device and folder, as `hwbench list predictors` shows it."""
     arrays: Mapping[str, np.ndarray]
-    device: str
-    runtime: str | None = None
+    target: Target
+    """The device of its card, and whatever else was asked: a table does not state the setting it was measured under."""
     statistics: tuple[str, ...] = tabular.STATISTICS
     """Its tables have one number, whatever statistic that is: it answers for both, and its note says so."""
 
     @classmethod
-    def open(cls, folder: Path, card: Mapping[str, Any], name: str = "") -> TransferLatency:
+    def open(cls, folder: Path, card: Mapping[str, Any], target: Target, name: str = "") -> TransferLatency:
         """The predictor of a card, with its arrays; a copy tells the name of the original.
 
         Raises:
@@ -194,7 +196,8 @@ class TransferLatency:
         if card.get("kind") != KIND:
             raise DataError(f"{folder} is a '{card.get('kind')}' predictor, not a transfer. Run: {card.get('rebuild')}")
         folder = Path(folder)
-        return cls(folder, card, name or f"{card['device']}/{folder.name}", cards.read_arrays(folder, card), card["device"])
+        stated = replace(target, device=card["device"])
+        return cls(folder, card, name or f"{card['device']}/{folder.name}", cards.read_arrays(folder, card), stated)
 
     def for_space(self, space: Space, statistic: str) -> TransferSpace | Refusal:
         """What it knows of a space: everything, if it lists every network of it, or nothing."""
@@ -202,10 +205,10 @@ class TransferLatency:
         why = next(_foreign(space, self.card["choices"]), None) or tabular.unlike(space, self.card)
         rows = None if why is not None else self._listed(space)
         if why is not None or not isinstance(rows, np.ndarray):
-            command = f"hwbench transfer --known FILE.parquet --measured FILE.parquet {tabular.options(space, self.device)}"
+            again = {"known": "FILE.parquet", "measured": "FILE.parquet", **tabular.options(space, self.target.device)}
             return Refusal(
                 f"{self.name} cannot tell latencies of {space.name}: {why or rows}. It knows {self._size} architectures "
-                f"by the columns {', '.join(self.card['features'])}. {tabular.todo(space, command)}"
+                f"by the columns {', '.join(self.card['features'])}. {tabular.todo(space, command('transfer', **again))}"
             )
         # What is not listed (combinations that are no network) is unknown, never a number: row -1 is not a number.
         answers = np.pad(self.arrays["answers"], ((0, 0), (0, 1)), constant_values=np.nan)
@@ -217,8 +220,9 @@ class TransferLatency:
         """Nothing: a transfer knows the architectures of its tables, no networks."""
         return Refusal(
             f"{self.name} cannot tell latencies of {len(workloads)} networks: it knows {self._size} architectures by the "
-            f"columns {', '.join(self.card['features'])}, no networks. Run: hwbench search --device {self.device} "
-            "--space SPACE --budget-ms MS, for a space that has these as genes"
+            f"columns {', '.join(self.card['features'])}, no networks. "
+            f"Run: {command('search', device=self.target.device, space='SPACE', budget_ms='MS')}, "
+            "for a space that has these as genes"
         )
 
     @property

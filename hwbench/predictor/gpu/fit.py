@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal, registry
+from hwbench.core.command import Value, command
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.predictor import card
 from hwbench.predictor.gpu.datasheet import DIMS, FAMILIES, KIND_OF, KINDS, Gpu, Rows, gpus, read_neusight, sheet_of, throttled
@@ -105,9 +106,8 @@ def make(
         errors[f"{adapt_to}, {len(rest)} other rows"] = {kind: float(error[at].mean()) for kind, at in each.items()}
         coverage[f"{adapt_to}, {len(rest)} other rows"] = {kind: float(inside[at].mean()) for kind, at in each.items()}
     values, arrays = model.state()
-    options = [f" --leave-out {name}" for name in leave_out] + (
-        [f" --adapt {adapt_to} --measured {measured}"] if adapt_to else []
-    )
+    adapted: dict[str, Value] = {"adapt": adapt_to, "measured": measured} if adapt_to else {}
+    rebuild = command("gpu fit", out=card.shown_folder(out), leave_out=list(leave_out), **adapted)
     return card.write(
         Path(out),
         {
@@ -118,7 +118,7 @@ def make(
             "errors": errors,
             "coverage": coverage,
             "noise_ceiling": noise,
-            "rebuild": f'hwbench gpu fit --tables "$HWBENCH_TABLES" --out {Path(out).as_posix()}{"".join(options)}',
+            "rebuild": card.with_tables(rebuild),
             "state": values,
         },
         arrays,

@@ -27,13 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwbench.core.errors import UsageError
+from hwbench.core.command import command
+from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.files import fingerprint
-from hwbench.core.workspace import Workspace
-from hwbench.device.files import Device
+from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.network.op.base import op_of
-from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.spec import OpSpec
 from hwbench.network.work import primitives
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
@@ -197,11 +198,16 @@ MAPPING: Mapping[str, Rule] = {
 """Every primitive a GPU operator stands for, by its exact name; another one is refused."""
 
 
-def find(place: Workspace, device: Device) -> tuple[Path, dict[str, Any]] | None:
+def find(target: Target) -> tuple[Path, dict[str, Any]] | None:
     """(folder, card) of the model to ask about a GPU; None for other devices, and where nothing was fitted.
 
     One adapted to it comes before one of any GPU; of both, the workspace's own before a shipped one.
     """
+    place = target.workspace
+    try:
+        device = devices.get(target.device, place.root)
+    except UnknownName:  # a predictor may name a device that has no file
+        return None
     if device.kind != "gpu":
         return None
     for folder in (device.name, FAMILY):
@@ -248,34 +254,29 @@ class GpuLatency:
 
     gpu: Gpu
     model: GpuModel
-    setting: Setting
+    target: Target
+    """The GPU and what was asked; under which runtime operators were measured, the table it was fitted on does not say."""
     name: str
     """Of the stored predictor, as `hwbench list predictors` shows it."""
     card: Mapping[str, Any]
-    runtime: str | None = None
-    """The table it was fitted on does not say."""
     statistics: tuple[str, ...] = STATISTICS
 
     @classmethod
-    def open(cls, folder: Path, card: dict[str, Any], device: Device, setting: Setting, name: str = "") -> GpuLatency:
+    def open(cls, folder: Path, card: dict[str, Any], target: Target, name: str = "") -> GpuLatency:
         """The stored predictor of a folder, for one GPU.
 
         Raises:
             UsageError: the device is no GPU, or the predictor was adapted to another one.
             DataError: the data sheet lacks an entry, or the arrays were edited.
         """
-        gpu, model = of_device(device), restore(card["state"], cards.read_arrays(folder, card))
+        gpu = of_device(devices.get(target.device, target.workspace.root))
+        model = restore(card["state"], cards.read_arrays(folder, card))
         if model.adapted_to not in ("", gpu.name):
             raise UsageError(
                 f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}. "
-                f"Run: hwbench gpu fit --tables DIR --out predictors/{FAMILY}/MINE"
+                f"Run: {command('gpu fit', tables='DIR', out=f'predictors/{FAMILY}/MINE')}"
             )
-        return cls(gpu, model, setting, name or f"{folder.parent.name}/{folder.name}", card)
-
-    @property
-    def device(self) -> str:
-        """The GPU."""
-        return self.gpu.name
+        return cls(gpu, model, target, name or f"{folder.parent.name}/{folder.name}", card)
 
     def for_space(self, space: Space, statistic: str) -> SpaceOps | Refusal:
         """Its networks as three compiled sums; refused where a primitive of the space has no price."""
@@ -319,7 +320,7 @@ class GpuLatency:
         for part in primitives(op_of(spec).expand(spec)):
             if part.op not in MAPPING:
                 raise Unpriced(f"{part.key}: no GPU operator stands for {part.op}")
-            found += MAPPING[part.op].calls(part, self.setting.batch)
+            found += MAPPING[part.op].calls(part, self.target.setting.batch)
         return found
 
     def _call_ms(self, calls: Sequence[Call]) -> Prices:
@@ -336,7 +337,7 @@ class GpuLatency:
     @property
     def _was_seen(self) -> bool:
         """Whether the model saw operators of this GPU."""
-        return self.device in (self.model.adapted_to, *self.model.known)
+        return self.gpu.name in (self.model.adapted_to, *self.model.known)
 
     def _launch_share(self, ops: Ops) -> np.ndarray:
         """How much of each operator the physics lays to its launch."""
@@ -353,15 +354,19 @@ class GpuLatency:
     def _refuses(self, statistic: str) -> Refusal | None:
         """What no network changes: number format, scenario, statistic, a data sheet without the peak that is needed."""
         precision = self.model.precision
-        if self.setting.dtype != precision:
-            return Refusal(f"{self.name} knows {precision} operators, not {self.setting.dtype}; ask with --dtype {precision}.")
-        if self.setting.scenario != SCENARIO:
-            return Refusal(f"{self.name} knows operators run {SCENARIO}, not {self.setting.scenario}; ask for {SCENARIO}.")
+        if self.target.setting.dtype != precision:
+            return Refusal(
+                f"{self.name} knows {precision} operators, not {self.target.setting.dtype}; ask with --dtype {precision}."
+            )
+        if self.target.setting.scenario != SCENARIO:
+            return Refusal(
+                f"{self.name} knows operators run {SCENARIO}, not {self.target.setting.scenario}; ask for {SCENARIO}."
+            )
         if statistic not in self.statistics:
             return Refusal(f"{self.name} knows the statistics {', '.join(self.statistics)}, not {statistic}.")
         if precision not in self.gpu.peaks:
             return Refusal(
-                f"The data sheet of {self.device} states no {precision} peak; add tflops_{precision} to its device file."
+                f"The data sheet of {self.gpu.name} states no {precision} peak; add tflops_{precision} to its device file."
             )
         return None
 
@@ -375,7 +380,9 @@ class GpuLatency:
             mean_abs_error=None,
             networks=0,
             certified=False,
-            fingerprint=fingerprint([self.card["arrays_sha256"], self.card["state"], asdict(self.gpu), self.setting.key]),
+            fingerprint=fingerprint(
+                [self.card["arrays_sha256"], self.card["state"], asdict(self.gpu), self.target.setting.key]
+            ),
             card_sha256=cards.sha256_of(self.card),
             note=self._note(specs),
         )
@@ -385,9 +392,10 @@ class GpuLatency:
         primitive = {part.op for spec in specs for part in primitives(op_of(spec).expand(spec))}
         near = sorted(name for name in primitive if MAPPING[name].stands_for)
         return (
-            f"hwbench measured nothing on {self.device}, and this predictor never saw a network: operators from its data sheet "
-            f"and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows {GAP_MS:g} ms "
-            f"each, the lower one no launch at all); min and p50 are one number; approximated: {', '.join(near) or 'nothing'}"
+            f"hwbench measured nothing on {self.gpu.name}, and this predictor never saw a network: operators from its data "
+            f"sheet and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows "
+            f"{GAP_MS:g} ms each, the lower one no launch at all); min and p50 are one number; "
+            f"approximated: {', '.join(near) or 'nothing'}"
         )
 
     def _seen(self) -> str:

@@ -191,7 +191,7 @@ def load(folder: str | Path) -> GpuModel:
     """
     stored = card.read(folder)
     if stored.get("kind") != "gpu-ops":
-        raise DataError(f"{folder} holds a predictor of kind {stored.get('kind')}, not gpu-ops. Make one: hwbench gpu fit")
+        raise DataError(f"{folder} holds a predictor of kind {stored.get('kind')}, not gpu-ops. Run: hwbench gpu fit")
     return restore(stored["state"], card.read_arrays(folder, stored))
 
 

@@ -11,7 +11,6 @@ nor the band had seen: each fifth of the rows is set aside in turn.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.core import conformal, registry, schema, stats
+from hwbench.core.command import Value, command
 from hwbench.core.errors import DataError, UsageError
 from hwbench.predictor import card as cards
 from hwbench.predictor.regressor.base import Regressor
@@ -116,24 +116,25 @@ def fit_table(
     judged = _judge(x, y, kind, up, regressor, coverage, seed)
     values, arrays = judged.pop("fitted").state()
     named = _shown(source, tables)
-    options = {
-        "--from": named,
-        "--with": [_shown(each, tables) for each in beside],
-        "--features": ",".join(features),
-        "--target": target,
-        "--where": [f"{column}={value}" for column, value in (where or {}).items()],
-        "--twins": twins,
-        "--space": space,
-        "--noise-column": list(noise),
-        "--repeats": repeats,
-        "--rising": ",".join(rising) or None,
-        "--limit": limit,
-        "--regressor": regressor,
-        "--coverage": coverage,
-        "--seed": seed,
-        "--device": device,
-        "--out": Path(*Path(out).parts[-3:]).as_posix() if Path(out).is_absolute() else Path(out).as_posix(),
+    options: dict[str, Value] = {
+        "from": named,
+        "with": [_shown(each, tables) for each in beside],
+        "features": ",".join(features),
+        "target": target,
+        "where": where,
+        "twins": twins,
+        "space": space,
+        "noise_column": list(noise),
+        "repeats": repeats,
+        "rising": ",".join(rising) or None,
+        "limit": limit,
+        "regressor": regressor,
+        "coverage": str(coverage),
+        "seed": seed,
+        "device": device,
+        "out": cards.shown_folder(out),
     }
+    rebuild = command("fit", **options)
     facts = {
         "kind": "table",
         "device": device,
@@ -156,7 +157,7 @@ def fit_table(
         **judged,
         "noise_ceiling": _noise_ceiling(y, kind, deviation[order] if deviation is not None else None, repeats, twins),
         "warnings": warnings,
-        "rebuild": _command(options, tables is not None),
+        "rebuild": rebuild if tables is None else cards.with_tables(rebuild),
     }
     return cards.write(Path(out), facts, arrays)
 
@@ -418,12 +419,3 @@ def _shown(path: str | Path, root: str | Path | None = None) -> str:
     if not path.is_absolute():
         return path.as_posix() if root is not None else path.name
     return path.resolve().relative_to(Path(root).resolve()).as_posix() if root is not None else path.name
-
-
-def _command(options: Mapping[str, Any], tables: bool) -> str:
-    """The command line that makes the same predictor again."""
-    words = []
-    for option, value in options.items():
-        values = value if isinstance(value, list) else [value]
-        words += [word for each in values if each is not None for word in (option, str(each))]
-    return f"hwbench fit {shlex.join(words)}" + (' --tables "$HWBENCH_TABLES"' if tables else "")

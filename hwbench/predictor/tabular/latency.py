@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core import conformal, registry
+from hwbench.core.command import command
 from hwbench.core.errors import DataError
 from hwbench.core.files import fingerprint
+from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
@@ -55,13 +57,13 @@ class TabularLatency:
     name: str
     """Device and folder, as `hwbench list predictors` shows it."""
     regressor: Regressor
-    device: str
-    runtime: str | None = None
+    target: Target
+    """The device of its card, and whatever else was asked: a table does not state the setting it was measured under."""
     statistics: tuple[str, ...] = STATISTICS
     """A table has one number, whatever statistic that is: it answers for both, and its note says so."""
 
     @classmethod
-    def open(cls, folder: Path, card: Mapping[str, Any], name: str = "") -> TabularLatency:
+    def open(cls, folder: Path, card: Mapping[str, Any], target: Target, name: str = "") -> TabularLatency:
         """The predictor of a card, with its arrays; a copy tells the name of the original.
 
         Raises:
@@ -71,7 +73,8 @@ class TabularLatency:
             raise DataError(f"{folder} is a '{card.get('kind')}' predictor, not one of a table. Run: {card.get('rebuild')}")
         regressor: Regressor = registry.make("regressor", card["regressor"])
         regressor.restore(card["state"], cards.read_arrays(folder, card))
-        return cls(Path(folder), card, name or f"{card['device']}/{Path(folder).name}", regressor, card["device"])
+        stated = replace(target, device=card["device"])
+        return cls(Path(folder), card, name or f"{card['device']}/{Path(folder).name}", regressor, stated)
 
     def for_space(self, space: Space, statistic: str) -> TabularSpace | Refusal:
         """What it knows of a space: everything, if its columns are the space's genes, or nothing."""
@@ -81,10 +84,10 @@ class TabularLatency:
         ranges = dict(zip(names, zip(self.card["range"]["low"], self.card["range"]["high"], strict=True), strict=True))
         why = self._no_latency() or next(_foreign(space, encodings, ranges), None) or unlike(space, self.card)
         if why is not None:
-            command = f"hwbench fit --from FILE.parquet --target latency_ms {options(space, self.device)}"
+            again = {"from": "FILE.parquet", "target": "latency_ms", **options(space, self.target.device)}
             return Refusal(
                 f"{self.name} cannot tell latencies of {space.name}: {why}. It knows {self.card['target']} from the columns "
-                f"{', '.join(self.card['features'])}. {todo(space, command)}"
+                f"{', '.join(self.card['features'])}. {todo(space, command('fit', **again))}"
             )
         columns = [_column(space, each, ranges) for each in encodings]
 
@@ -99,8 +102,8 @@ class TabularLatency:
         """Nothing: a table knows columns, no networks."""
         return Refusal(
             f"{self.name} cannot tell latencies of {len(workloads)} networks: it knows the columns "
-            f"{', '.join(self.card['features'])} of a table, no networks. Run: hwbench predict --predictor {self.folder} "
-            "--input FILE.parquet --output FILE.parquet"
+            f"{', '.join(self.card['features'])} of a table, no networks. "
+            f"Run: {command('predict', predictor=self.folder, input='FILE.parquet', output='FILE.parquet')}"
         )
 
     def _no_latency(self) -> str | None:
@@ -205,15 +208,15 @@ def unlike(space: Space, card: Mapping[str, Any]) -> str | None:
     return None
 
 
-def options(space: Space, device: str) -> str:
+def options(space: Space, device: str) -> dict[str, str]:
     """Of the command that makes a predictor of this space."""
-    return f"--features {','.join(gene_names(space))} --device {device} --out predictors/{device}/{space.name}"
+    return {"features": ",".join(gene_names(space)), "device": device, "out": f"predictors/{device}/{space.name}"}
 
 
-def todo(space: Space, command: str) -> str:
+def todo(space: Space, again: str) -> str:
     """What to do where a predictor cannot answer: no command can give a table a column for what a space was set to."""
     plain, colon, _ = space.name.partition(":")
-    return f"Ask for --space {plain}, or profile {space.name} where the device is at hand." if colon else f"Run: {command}"
+    return f"Ask for --space {plain}, or profile {space.name} where the device is at hand." if colon else f"Run: {again}"
 
 
 def unlike_columns(space: Space, columns: Sequence[str]) -> Iterator[str]:

@@ -11,7 +11,6 @@ not guessed. The error is of rows left out in turn; on the exact-sum devices of 
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import schema, stats
+from hwbench.core.command import Value, command
 from hwbench.core.errors import UsageError
 from hwbench.predictor import card as cards
 from hwbench.predictor.tabular import positions
@@ -259,6 +259,5 @@ def _target(data: Any, target: str, source: str | Path) -> np.ndarray:
 def _command(
     source: str | Path, features: Sequence[str], target: str, device: str, shared: bool, where: Mapping[str, str]
 ) -> str:
-    words = ["--from", Path(source).name, "--features", ",".join(features), "--target", target, "--device", device]
-    words += [word for column, value in where.items() for word in ("--where", f"{column}={value}")]
-    return f"hwbench lut recover {shlex.join(words + (['--shared'] if shared else []))} --out DIR"
+    table: dict[str, Value] = {"from": Path(source).name, "features": ",".join(features), "target": target}
+    return command("lut recover", **table, device=device, where=where, shared=shared, out="DIR")
