@@ -51,7 +51,7 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
         (root / "predictors" / name / "card.json").write_text(json.dumps(card))
     done = run("list", "predictors", "--workspace", root, "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout.splitlines()[-1])}
-    assert {"calibrated_sum", "plain_sum", "regression"} <= set(rows)
+    assert {"calibrated-sum", "plain-sum", "regression"} <= set(rows)
     shown = {name: [rows[name].get(k) for k in ("kind", "error", "coverage", "ceiling", "data")] for name in list(cards)[:4]}
     assert shown == {
         "gpu/ops": ["gpu-ops", "3.10%", "91.00%", "-", "a.csv, 7 rows"],
