@@ -198,7 +198,7 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
         for kind in document["kinds"][:-1]
     }
     atomic_write(folder / "compare.svg", figures.multiples(dots, base))
-    atomic_write(folder / "compare.md", "\n\n".join(sections(document)) + "\n")
+    atomic_write(folder / "compare.md", markdown.document(*sections(document)))
 
 
 def _csv(document: Mapping[str, Any]) -> str:
@@ -219,11 +219,11 @@ def sections(document: Mapping[str, Any]) -> list[str]:
     runtimes, base = document["runtimes"], document["base"]
     percent = {r: "-" if t["median_spread"] is None else f"{100 * t['median_spread']:.2f}" for r, t in runtimes.items()}
     parts = [
-        f"# Runtimes on {document['device']}: which is fastest where",
+        markdown.heading(f"Runtimes on {document['device']}: which is fastest where"),
         f"`latency_min_ms` at {document['setting']}, {len(document['rows'])} rows that every runtime was asked for. Others are "
         f"multiples of {base} (geometric means): above 1 is slower. In brackets: rows led, and clearly led: beyond the "
         "noise of both tables, or because no other runtime takes the op. Every row is in compare.csv.",
-        "![latencies as multiples](compare.svg)",
+        markdown.picture("latencies as multiples", "compare.svg"),
         markdown.table(
             ["kind of op", "rows", *runtimes],
             [[k["kind"], k["rows"], *(cell(k, r) for r in runtimes)] for k in document["kinds"]],
@@ -237,11 +237,11 @@ def sections(document: Mapping[str, Any]) -> list[str]:
             texts=2,
         ),
     ]
-    refusals = [f"- {runtime}, {key}: {why}" for runtime, told in runtimes.items() for key, why in told["refused"].items()]
+    refusals = [f"{runtime}, {key}: {why}" for runtime, told in runtimes.items() for key, why in told["refused"].items()]
     if refusals:
-        parts += ["Refused, so not timed:", "\n".join(refusals)]
+        parts += ["Refused, so not timed:", markdown.bullets(refusals)]
     if document["left_out"]:
-        parts += ["Left out:", "\n".join(f"- {runtime}: {why}" for runtime, why in document["left_out"].items())]
+        parts += ["Left out:", markdown.bullets(f"{runtime}: {why}" for runtime, why in document["left_out"].items())]
     return parts
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__
+from hwbench.core import markdown
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.study import figures
@@ -243,71 +244,68 @@ def _versions() -> dict[str, str]:
 
 def _report(document: Mapping[str, Any]) -> str:
     """Markdown: one table per setting and quantity, paired differences, what failed."""
-    lines = [
-        f"# Search validated on {document['table']}",
-        "",
+    parts = [
+        markdown.heading(f"Search validated on {document['table']}"),
         f"{len(document['devices'])} devices ({', '.join(document['devices'])}), {document['seeds']} seeds. "
         "Brackets are 95 % intervals over seeds.",
-        "",
-        f"    {document['command']}",
+        markdown.code(document["command"]),
     ]
-    ways = dict.fromkeys(setting for found in document["strategies"].values() for setting in found)
-    for setting in ways:
-        mine = {name: found[setting] for name, found in document["strategies"].items() if setting in found}
-        drawn = any("hypervolume" in found for found in mine.values())
-        picture = ["", f"![what is missing after so many evaluations]({setting}.svg)"] if drawn else []
-        lines += [
-            "",
-            f"## Setting `{setting}`",
-            *picture,
-            *_part("hypervolume", mine),
-            *_part("regret", mine),
-            *_part("broken", mine),
-        ]
-        pairs = [pair for pair in document["comparisons"] if pair["setting"] == setting]
-        if pairs:
-            lines += [
-                "",
-                f"### `{OURS}` less each peer, setting `{setting}`",
-                *_pairs("hypervolume", pairs),
-                *_pairs("regret", pairs),
-            ]
+    for setting in dict.fromkeys(setting for values in document["strategies"].values() for setting in values):
+        parts += _setting(setting, document)
     if document["failed"]:
-        lines += ["", "## Failed", ""]
-        lines += [
-            f"- {f['strategy']} on {f['device']}, {f['setting']}, seed {f['seed']}: {f['error']}" for f in document["failed"]
-        ]
-    return "\n".join(lines) + "\n"
+        told = (f"{f['strategy']} on {f['device']}, {f['setting']}, seed {f['seed']}: {f['error']}" for f in document["failed"])
+        parts += [markdown.heading("Failed", 2), markdown.bullets(told)]
+    return markdown.document(*parts)
 
 
-def _part(name: str, mine: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    mine = {strategy: found for strategy, found in mine.items() if name in found}
-    if not mine:
-        return []
-    if name == "hypervolume":
-        title = f"Median hypervolume, % of the exact one; evaluations to {GOAL:.0%} (runs that reached it); own CPU ms of each"
-        lines = ["", title, "", *_head("strategy", (f"to {GOAL:.0%}", "ms"))]
-        for strategy, found in mine.items():
-            goal = found["evaluations_to_goal"]
-            there = f"{_number(goal['median'], 0)} ({goal['reached']} of {goal['runs']})"
-            shares = [_bracket(found[name], i, 100) for i in range(len(MARKS))]
-            lines.append(_row(strategy, [*shares, there, f"{found['own_ms_per_evaluation']:.2f}"]))
-        return lines
-    if name == "regret":
-        lines = ["", "Mean regret, accuracy points, over all budgets; at each budget without its interval"]
-        lines += ["", *_head("strategy", ())]
-        for strategy, found in mine.items():
-            lines.append(_row(strategy, [_bracket(found[name]["all"], i) for i in range(len(MARKS))]))
-            for budget in (b for b in found[name] if b != "all"):
-                shown = [_number(value) for value in found[name][budget]["value"]]
-                lines.append(_row(f"{strategy}, {budget}th percentile", shown))
-        return lines
-    lines = ["", "Named winners that break the true budget, %; how far those break it, %", "", *_head("strategy", ())]
-    for strategy, found in mine.items():
-        lines.append(_row(strategy, [_bracket(found[name], i, 100) for i in range(len(MARKS))]))
-        far = [None if value is None else 100 * value for value in found["excess_where_broken"]]
-        lines.append(_row(f"{strategy}, how far", [_number(value) for value in far]))
-    return lines
+def _setting(setting: str, document: Mapping[str, Any]) -> list[str]:
+    mine = {name: values[setting] for name, values in document["strategies"].items() if setting in values}
+    parts = [markdown.heading(f"Setting `{setting}`", 2)]
+    if any("hypervolume" in values for values in mine.values()):
+        parts.append(markdown.picture("what is missing after so many evaluations", f"{setting}.svg"))
+    for name, table in (("hypervolume", _hypervolumes), ("regret", _regrets), ("broken", _broken)):
+        there = {strategy: values for strategy, values in mine.items() if name in values}
+        parts += table(there) if there else []
+    pairs = [pair for pair in document["comparisons"] if pair["setting"] == setting]
+    if pairs:
+        parts.append(markdown.heading(f"`{OURS}` less each peer, setting `{setting}`", 3))
+        parts += [*_pairs("hypervolume", pairs), *_pairs("regret", pairs)]
+    return parts
+
+
+Figures = Mapping[str, Mapping[str, Any]]
+"""Strategy -> its figures in one setting."""
+
+
+def _hypervolumes(mine: Figures) -> list[str]:
+    title = f"Median hypervolume, % of the exact one; evaluations to {GOAL:.0%} (runs that reached it); own CPU ms of each"
+    rows = []
+    for strategy, values in mine.items():
+        goal = values["evaluations_to_goal"]
+        there = f"{_number(goal['median'], 0)} ({goal['reached']} of {goal['runs']})"
+        rows.append([strategy, *_brackets(values["hypervolume"], 100), there, f"{values['own_ms_per_evaluation']:.2f}"])
+    return [title, markdown.table([*_columns("strategy"), f"to {GOAL:.0%}", "ms"], rows)]
+
+
+def _regrets(mine: Figures) -> list[str]:
+    rows = []
+    for strategy, values in mine.items():
+        regret = values["regret"]
+        rows.append([strategy, *_brackets(regret["all"])])
+        for budget in (b for b in regret if b != "all"):
+            rows.append([f"{strategy}, {budget}th percentile", *(_number(value) for value in regret[budget]["value"])])
+    title = "Mean regret, accuracy points, over all budgets; at each budget without its interval"
+    return [title, markdown.table(_columns("strategy"), rows)]
+
+
+def _broken(mine: Figures) -> list[str]:
+    rows = []
+    for strategy, values in mine.items():
+        far = [None if value is None else 100 * value for value in values["excess_where_broken"]]
+        rows.append([strategy, *_brackets(values["broken"], 100)])
+        rows.append([f"{strategy}, how far", *(_number(value) for value in far)])
+    title = "Named winners that break the true budget, %; how far those break it, %"
+    return [title, markdown.table(_columns("strategy"), rows)]
 
 
 def _pairs(name: str, pairs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -315,29 +313,27 @@ def _pairs(name: str, pairs: Sequence[Mapping[str, Any]]) -> list[str]:
     pairs = [pair for pair in pairs if name in pair]
     if not pairs:
         return []
-    times = 100 if name == "hypervolume" else 1
-    told = {
-        "hypervolume": "Hypervolume, % of the exact one: better above 0",
-        "regret": "Regret, accuracy points: better below 0",
-    }
-    lines = ["", f"{told[name]}; means of paired differences.", "", *_head("peer", ())]
-    lines += [_row(pair["peer"], [_bracket(pair[name], i, times) for i in range(len(MARKS))]) for pair in pairs]
-    way = 1 if name == "hypervolume" else -1
+    told, times, sign = {
+        "hypervolume": ("Hypervolume, % of the exact one: better above 0", 100, 1),
+        "regret": ("Regret, accuracy points: better below 0", 1, -1),
+    }[name]
     closest = []
     for i in range(len(MARKS)):
         there = [pair for pair in pairs if pair[name]["value"][i] is not None]
-        nearest = min(there, key=lambda pair: way * pair[name]["value"][i], default=None)
+        nearest = min(there, key=lambda pair: sign * pair[name]["value"][i], default=None)
         closest.append("-" if nearest is None else f"{_bracket(nearest[name], i, times)} {nearest['peer']}")
-    return [*lines, _row("**closest peer**", closest)]
+    rows = [[pair["peer"], *_brackets(pair[name], times)] for pair in pairs]
+    table = markdown.table(_columns("peer"), [*rows, ["**closest peer**", *closest]])
+    return [f"{told}; means of paired differences.", table]
 
 
-def _head(first: str, more: Sequence[str]) -> list[str]:
-    names = [first, *(f"at {mark}" for mark in MARKS), *more]
-    return [_row(names[0], names[1:]), "|" + "---|" * len(names)]
+def _columns(first: str) -> list[str]:
+    return [first, *(f"at {mark}" for mark in MARKS)]
 
 
-def _row(first: str, cells: Sequence[str]) -> str:
-    return f"| {first} | {' | '.join(cells)} |"
+def _brackets(stated: Mapping[str, Any], times: float = 1.0) -> list[str]:
+    """A value with its interval at every mark."""
+    return [_bracket(stated, i, times) for i in range(len(MARKS))]
 
 
 def _bracket(stated: Mapping[str, Any], at: int, times: float = 1.0) -> str:

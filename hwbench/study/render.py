@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core import markdown as md
+
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A statistic -> the column with its noise."""
 ACCURACY = (
@@ -111,34 +113,24 @@ def html(title: str, subtitle: str, sections: Sequence[Section]) -> str:
 
 def markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     """The same sections as Markdown."""
-    parts = [f"# {_plain(title)}", _plain(subtitle)]
+    parts = [md.heading(md.escaped(title)), md.escaped(subtitle)]
     for name, blocks in sections:
-        parts.append(f"## {_plain(name)}")
-        parts += [_markdown_block(block) for block in blocks]
-    return "\n\n".join(parts) + "\n"
+        parts += [md.heading(md.escaped(name), 2), *(_markdown_block(block) for block in blocks)]
+    return md.document(*parts)
 
 
 def _markdown_block(block: Block) -> str:
-    caption = f"**{block.label}** {_plain(block.text)}"
+    caption = f"**{block.label}** {md.escaped(block.text)}"
     if block.kind == "picture":
-        return f"![{block.label}](figures/{block.name}.svg)\n\n{caption}"
+        return f"{md.picture(block.label, f'figures/{block.name}.svg')}\n\n{caption}"
     if block.kind == "code":
-        return "\n".join(f"    {line}" for line in block.text.splitlines())
+        return md.code(block.text)
     if block.kind == "notes":
-        return "\n".join([f"**{_plain(block.text)}**", "", *(f"- {_plain(row[0])}" for row in block.rows)])
+        return f"**{md.escaped(block.text)}**\n\n{md.bullets(md.escaped(row[0]) for row in block.rows)}"
     if block.kind == "text":
-        return _plain(block.text)
+        return md.escaped(block.text)
     columns, rows, numbers = block.columns, block.rows, block.numbers
     if block.kind == "cards":
         columns, rows, numbers = [row[0] for row in block.rows], [[row[i] for row in block.rows] for i in (1, 2)], 0
-    lines = [columns, [" ---: " if i >= numbers else " --- " for i in range(len(columns))], *rows]
-    table = "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines)
+    table = md.table([md.escaped(cell) for cell in columns], [[md.escaped(cell) for cell in row] for row in rows], numbers)
     return f"{table}\n\n{caption}" if block.kind == "table" else table
-
-
-def _plain(text: str) -> str:
-    """Text that neither breaks a Markdown table nor opens a tag."""
-    escaped = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
-    for mark in "*_`[]":
-        escaped = escaped.replace(mark, "\\" + mark)
-    return " ".join(escaped.split())
