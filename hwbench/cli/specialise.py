@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,18 +32,25 @@ def run(
 ) -> None:
     """What is lost by using on one device the winner of another, for every pair of devices."""
     import hwbench
-    from hwbench.study.specialise import PERCENTILES, cell
+    from hwbench.study.specialise import PERCENTILES
 
     done = hwbench.specialise(table, budget_percentile or PERCENTILES, tables, device or (), out, complete)
     if json:
         console.emit_json(done)
         return
-    devices, limits = done["devices"], done["limits"]
-    for found in done["budgets"] if len(devices) <= SHOWN else []:
-        rows = []
-        for name, lost, excess in zip(devices, found["lost_points"], found["latency_excess"], strict=True):
-            rows.append({"winner of": name, **{d: cell(p, e) for d, p, e in zip(devices, lost, excess, strict=True)}})
-        title = f"{table}, budget at percentile {found['budget_percentile']:g}"
+    show(done)
+    typer.echo(f"report: {out / 'specialise.md'}; every pair: {out / 'specialise.csv'}")
+
+
+def show(done: dict[str, Any]) -> None:
+    """The cross tables, where they fit a terminal, and the shares of pairs that lose."""
+    from hwbench.study.specialise import cells
+
+    table, devices, limits = done["table"], done["devices"], done["limits"]
+    for budget in done["budgets"] if len(devices) <= SHOWN else []:
+        title = f"{table}, budget at percentile {budget['budget_percentile']:g}"
+        lines = zip(devices, cells(budget), strict=True)
+        rows = [{"winner of": name, **dict(zip(devices, line, strict=True))} for name, line in lines]
         console.table(f"{title}: points lost within the budget (-), latency above it (+) on", rows)
     shares = {"hurt": "hurt %", "lose_points": f"lack over {limits['points']:g} points %",
               "lose_latency": f"over {limits['latency']:.0%} too slow %", "broken": "break the budget %"}  # fmt: skip
@@ -54,4 +61,3 @@ def run(
             for f in done["budgets"]
         ],
     )
-    typer.echo(f"report: {out / 'specialise.md'}; every pair: {out / 'specialise.csv'}")

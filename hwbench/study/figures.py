@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.network.spec import OpSpec
-
 MAX_CLOUD = 3000
 """Trials drawn at most; more are thinned evenly in order of evaluation."""
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#333333", "#8a8a8a"
@@ -24,7 +22,7 @@ SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", INK)
 """Where several things of one kind stand side by side."""
 ROLES = {"random": ("o", GREY), "finalist": ("D", GREEN), "winner": ("*", ORANGE)}
 """Role -> marker and colour, everywhere the same."""
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold",
     "axes.titlelocation": "left", "axes.edgecolor": GREY, "axes.labelcolor": INK, "axes.spines.top": False,
     "axes.spines.right": False, "axes.axisbelow": True, "xtick.color": INK, "ytick.color": INK, "grid.color": "#e8e8e8",
@@ -45,20 +43,7 @@ class Point:
     """Where the bar of its spread begins and ends."""
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """Latency over two dimensions of an op; a cell that is not in `cells` was never measured."""
-
-    title: str
-    x_name: str
-    y_name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    cells: Mapping[tuple[float, float], tuple[float, bool]]
-    """(x, y) -> latency in ms, and whether its row is doubtful (verdict not stable)."""
-
-
-def _drawn(draw: Callable[..., Any]) -> Callable[..., str]:
+def drawn(draw: Callable[..., Any]) -> Callable[..., str]:
     """Turns a function that returns a Figure into one that returns SVG text without date or version."""
 
     @wraps(draw)
@@ -66,7 +51,7 @@ def _drawn(draw: Callable[..., Any]) -> Callable[..., str]:
         import matplotlib as mpl
 
         buffer = io.StringIO()
-        with mpl.rc_context({**_STYLE, "svg.hashsalt": draw.__name__}):
+        with mpl.rc_context({**STYLE, "svg.hashsalt": draw.__name__}):
             draw(*args, **named).savefig(
                 buffer, format="svg", dpi=200, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
             )
@@ -76,13 +61,14 @@ def _drawn(draw: Callable[..., Any]) -> Callable[..., str]:
     return render
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """An empty Figure, in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-@_drawn
+@drawn
 def front(
     trials: Mapping[str, np.ndarray],
     best: Sequence[tuple[float, float]],
@@ -101,7 +87,7 @@ def front(
         margin: What the search kept below it, relative; 0 draws no second line.
         labels: Of the latency and the score.
     """
-    figure = _figure(10, 4.3)
+    figure = new_figure(10, 4.3)
     whole, near = figure.subplots(1, 2, width_ratios=(1.15, 1))
     for axes in (whole, near):
         _cloud(axes, trials, budget_ms, size=6 if axes is whole else 16)
@@ -182,7 +168,7 @@ def _enlarge(axes: Any, points: Sequence[Point], best: tuple[Any, Any], budget_m
     axes.set(xlim=(low, high), ylim=(middle - half, middle + half))
 
 
-@_drawn
+@drawn
 def agreement(points: Sequence[Point], errors: Mapping[str, Sequence[tuple[str, float]]], statistic: str) -> Any:
     """Predicted against measured, and the relative error of every estimate.
 
@@ -191,7 +177,7 @@ def agreement(points: Sequence[Point], errors: Mapping[str, Sequence[tuple[str, 
         errors: Estimate -> (role, signed relative error) of every verified network.
         statistic: Name of the statistic, for the axes.
     """
-    figure = _figure(10, 4.3)
+    figure = new_figure(10, 4.3)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.05))
     values = [v for p in points for v in (p.predicted_ms, p.low_ms, p.high_ms)]
     pad = 0.06 * (max(values) - min(values)) or 0.05 * max(values)
@@ -234,72 +220,7 @@ def _strips(axes: Any, errors: Mapping[str, Sequence[tuple[str, float]]]) -> Non
     axes.grid(True, axis="x")
 
 
-def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: str) -> list[HeatMap]:
-    """Maps of an op's stored rows over `across` and width: one per combination of the dimensions these do not settle."""
-    specs = [spec for spec in rows if spec.op == op]
-    widths = sorted({spec["dim"] for spec in specs})
-    ratio = across == "hidden" and len(widths) > 1
-
-    def cell(spec: OpSpec) -> tuple[float, float]:
-        return (round(spec["hidden"] / spec["dim"], 4) if ratio else spec[across]), spec["dim"]
-
-    values: dict[str, dict[tuple[float, float], set[Any]]] = {}
-    for spec in specs:
-        for name, value in spec.dims:
-            values.setdefault(name, {}).setdefault(cell(spec), set()).add(value)
-    free = [name for name, at in values.items() if name not in ("dim", across) and any(len(found) > 1 for found in at.values())]
-    fixed = [name for name, at in values.items() if name == "tokens" and name not in free]
-    groups: dict[tuple[Any, ...], list[OpSpec]] = {}
-    for spec in specs:
-        groups.setdefault(tuple(spec[name] for name in free), []).append(spec)
-    xs = sorted({cell(spec)[0] for spec in specs})
-    found = []
-    for members in groups.values():
-        title = ", ".join([op.replace("_", " "), *(f"{name} {members[0][name]}" for name in (*fixed, *free)), "min [ms]"])
-        cells = {
-            cell(spec): (row["latency_min_ms"], row["verdict"] != "stable")
-            for spec in members
-            if (row := rows[spec]) is not None
-        }
-        found.append(HeatMap(title, "hidden / width" if ratio else across, "width", xs, widths, cells))
-    return found
-
-
-@_drawn
-def heat_maps(maps: Sequence[HeatMap]) -> Any:
-    """Annotated heat maps, two in a row."""
-    lines = -(-len(maps) // 2)
-    height = sum(1.15 + 0.5 * max(len(m.ys) for m in maps[2 * i : 2 * i + 2]) for i in range(lines))
-    figure = _figure(10, height)
-    grid = figure.subplots(lines, 2, squeeze=False)
-    for axes, drawn in zip(grid.flat, maps, strict=False):
-        _heat_map(axes, drawn)
-    for axes in list(grid.flat)[len(maps) :]:
-        axes.set_axis_off()
-    return figure
-
-
-def _heat_map(axes: Any, drawn: HeatMap) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    colours = LinearSegmentedColormap.from_list("light_blue", ["#f1f7fb", "#8cc0de", "#3c8fc2"])
-    values = np.array([[drawn.cells.get((x, y), (np.nan, False))[0] for x in drawn.xs] for y in drawn.ys])
-    axes.set_facecolor("#f2f2f2")
-    axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, edgecolors="white", linewidth=2)
-    for j, y in enumerate(drawn.ys):
-        for i, x in enumerate(drawn.xs):
-            cell = drawn.cells.get((x, y))
-            text = "not measured" if cell is None else f"{cell[0]:.3f}{'*' if cell[1] else ''}"
-            axes.text(i + 0.5, j + 0.5, text, ha="center", va="center", color=GREY if cell is None else "#111111")
-    axes.set_xticks(np.arange(len(drawn.xs)) + 0.5, [f"{x:g}" for x in drawn.xs])
-    axes.set_yticks(np.arange(len(drawn.ys)) + 0.5, [f"{y:g}" for y in drawn.ys])
-    axes.set(xlabel=drawn.x_name, ylabel=drawn.y_name, title=drawn.title)
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-@_drawn
+@drawn
 def curves(marks: Sequence[int], shares: Mapping[str, Sequence[float | None]], ours: str, peers: Sequence[str]) -> Any:
     """What each strategy still lacks of the exact hypervolume after so many evaluations; lower is better.
 
@@ -309,7 +230,7 @@ def curves(marks: Sequence[int], shares: Mapping[str, Sequence[float | None]], o
         ours: Drawn thick.
         peers: Other people's programs, drawn dashed.
     """
-    figure = _figure(8.5, 4.6)
+    figure = new_figure(8.5, 4.6)
     axes = figure.subplots()
     last = sorted(shares, key=lambda name: next((v for v in reversed(shares[name]) if v is not None), 0.0), reverse=True)
     for name in last:
@@ -327,7 +248,7 @@ def curves(marks: Sequence[int], shares: Mapping[str, Sequence[float | None]], o
     return figure
 
 
-@_drawn
+@drawn
 def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) -> Any:
     """Latencies as multiples of one runtime's: a dot for every row, a bar at the geometric mean; left is faster.
 
@@ -336,7 +257,7 @@ def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
         base: The runtime all others are multiples of; it is the line at 1.
     """
     runtimes = [name for name in next(iter(groups.values())) if name != base]
-    figure = _figure(8.5, 1.2 + 0.34 * len(groups))
+    figure = new_figure(8.5, 1.2 + 0.34 * len(groups))
     axes = figure.subplots()
     step = 0.7 / len(runtimes)
     for i, runtime in enumerate(runtimes):

@@ -15,7 +15,7 @@ import numpy as np
 
 from hwbench.core import registry, stats
 from hwbench.lut.table import STATISTICS
-from hwbench.study import figures
+from hwbench.study import figures, heat_map
 from hwbench.study import provenance as stored
 from hwbench.study.evidence import Evidence
 from hwbench.study.figures import Point
@@ -286,7 +286,7 @@ def _comparison(e: Evidence, first: str) -> str:
 
 def _table_of_ops(e: Evidence) -> Section:
     rows = e.lut_rows()
-    maps = figures.maps_of(rows, "attention_block", "heads") + figures.maps_of(rows, "ffn_block", "hidden")
+    maps = heat_map.maps_of(rows, "attention_block", "heads") + heat_map.maps_of(rows, "ffn_block", "hidden")
     drawn = {spec for spec in rows if spec.op in ("attention_block", "ffn_block")} if len(maps) <= MAX_MAPS else set()
     spreads = [row for row in rows.values() if row is not None]
     noise = f"median spread {percent(median(spreads, 'min_spread'))} %" if spreads else "no spread"
@@ -297,7 +297,7 @@ def _table_of_ops(e: Evidence) -> Section:
             f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows, * "
             f"marks a doubtful one (verdict not stable; noise table below). A cell the table lacks says so.{left_out}"
         )
-        blocks.append(Block("picture", caption, name="table", svg=figures.heat_maps(maps[:MAX_MAPS])))
+        blocks.append(Block("picture", caption, name="table", svg=heat_map.heat_maps(maps[:MAX_MAPS])))
     others = [(spec, row) for spec, row in rows.items() if spec not in drawn]
     cells = [
         (

@@ -27,14 +27,12 @@ from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of
 from hwbench.core import markdown, registry
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.study import figures
+from hwbench.study import heat_map
 
 POINTS, SLOWER = 0.5, 0.10
 """Accuracy points, and latency relative to the budget, beyond which another device's winner hurts."""
 PERCENTILES = (10.0, 25.0, 50.0)
 LEAST_NETWORKS = 50
-MANY = 12
-"""Devices up to which the cells of the picture carry numbers as large as the axes'."""
 
 
 def specialise(
@@ -63,19 +61,10 @@ def specialise(
     Raises:
         UsageError: an unknown table or device, a percentile outside 0 .. 100, or too few networks measured everywhere.
     """
-    given = [budget_percentile] if isinstance(budget_percentile, int | float) else list(budget_percentile)
-    percentiles = sorted({float(each) for each in given})
-    wrong = [each for each in percentiles if not 0 < each <= 100]
-    if wrong or not percentiles:
-        raise UsageError(f"The budget percentile must lie between 0 and 100, got {wrong[0] if wrong else 'none'}.")
+    percentiles = _percentiles(budget_percentile)
     plan: Benchmark = registry.get("benchmark", table)
     rows = plan.read(folder_of(tables))
-    devices = list(dict.fromkeys(device)) or list(rows.latency_ms)
-    if complete:
-        networks = int((~np.isnan(rows.accuracy)).sum())
-        devices = [name for name in devices if len(rows.usable(name)) == networks]
-    if len(devices) < 2:
-        raise UsageError(f"Specialisation needs at least two devices, got {', '.join(devices) or 'none'}.")
+    devices = _devices(rows, device, complete)
     everywhere = _everywhere(rows, devices, table)
     accuracy = rows.accuracy[everywhere]
     latency = np.stack([rows.latency_of(name)[everywhere] for name in devices])
@@ -91,6 +80,24 @@ def specialise(
     if out is not None:
         _write(Path(out), document)
     return document
+
+
+def _percentiles(given: float | Sequence[float]) -> list[float]:
+    percentiles = sorted({float(each) for each in ([given] if isinstance(given, int | float) else given)})
+    wrong = [each for each in percentiles if not 0 < each <= 100]
+    if wrong or not percentiles:
+        raise UsageError(f"The budget percentile must lie between 0 and 100, got {wrong[0] if wrong else 'none'}.")
+    return percentiles
+
+
+def _devices(rows: Rows, asked: Sequence[str], complete: bool) -> list[str]:
+    devices = list(dict.fromkeys(asked)) or list(rows.latency_ms)
+    if complete:
+        networks = int((~np.isnan(rows.accuracy)).sum())
+        devices = [name for name in devices if len(rows.usable(name)) == networks]
+    if len(devices) < 2:
+        raise UsageError(f"Specialisation needs at least two devices, got {', '.join(devices) or 'none'}.")
+    return devices
 
 
 def _crossed(
@@ -136,7 +143,7 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     for found in document["budgets"]:
         title = f"Another device's winner, {document['table']}, budget at percentile {found['budget_percentile']:g}"
         lost, excess = np.array(found["lost_points"]), np.array(found["latency_excess"])
-        atomic_write(folder / picture_name(found), heat_map(document["devices"], lost, excess, title))
+        atomic_write(folder / picture_name(found), heat_map.cross_table(document["devices"], lost, excess, title))
     atomic_write(folder / "specialise.md", _markdown(document))
 
 
@@ -174,50 +181,61 @@ def cell(lost: float, excess: float) -> str:
 
 
 def _markdown(document: dict[str, Any]) -> str:
-    devices, limits = document["devices"], document["limits"]
-    parts = [
-        f"# {document['table']}: what another device's winner loses",
-        f"{len(devices)} devices, {document['networks']:,} networks measured on all of them, {document['pairs']} pairs. "
-        "A device's budget is a percentile of its own latencies; its winner is the most accurate network within it. On another "
-        "device a winner either keeps that budget, and then it may lack accuracy, or breaks it. It hurts where it lacks more "
-        f"than {limits['points']:g} points or takes more than {limits['latency']:.0%} above the budget. Every pair with its "
-        "accuracies and latencies is in specialise.csv.",
-        markdown.table(
-            ["budget at percentile", "pairs that hurt %", f"lack over {limits['points']:g} points %",
-             f"over {limits['latency']:.0%} too slow %", "break the budget %", "different winners", "most points lost",
-             "most above the budget %"],
-            [
-                [f"{found['budget_percentile']:g}", *(f"{100 * found[name]:.1f}" for name in
-                 ("hurt", "lose_points", "lose_latency", "broken")), str(found["different_winners"]),
-                 f"{found['worst_points']:.2f}", f"{100 * found['worst_latency']:.0f}"]
-                for found in document["budgets"]
-            ],
-        ),
+    limits = document["limits"]
+    told = (
+        f"{len(document['devices'])} devices, {document['networks']:,} networks measured on all of them, {document['pairs']} "
+        "pairs. A device's budget is a percentile of its own latencies; its winner is the most accurate network within it. "
+        "On another device a winner either keeps that budget, and then it may lack accuracy, or breaks it. It hurts where it "
+        f"lacks more than {limits['points']:g} points or takes over {limits['latency']:.0%} above the budget. Every pair with "
+        "its accuracies and latencies is in specialise.csv."
+    )
+    title = markdown.heading(f"{document['table']}: what another device's winner loses")
+    parts = [part for budget in document["budgets"] for part in _budget(budget, document["devices"])]
+    return markdown.document(title, told, _shares(document), *parts)
+
+
+def _shares(document: dict[str, Any]) -> str:
+    """How many pairs lose, one line for every budget."""
+    limits = document["limits"]
+    columns = {
+        "hurt": "pairs that hurt %",
+        "lose_points": f"lack over {limits['points']:g} points %",
+        "lose_latency": f"over {limits['latency']:.0%} too slow %",
+        "broken": "break the budget %",
+    }
+    rows = [
+        [f"{budget['budget_percentile']:g}", *(f"{100 * budget[name]:.1f}" for name in columns), budget["different_winners"],
+         f"{budget['worst_points']:.2f}", f"{100 * budget['worst_latency']:.0f}"]
+        for budget in document["budgets"]
     ]  # fmt: skip
-    for found in document["budgets"]:
-        winners = found["winners"]
-        parts += [
-            f"## Budget at percentile {found['budget_percentile']:g}",
-            f"![winners across devices]({picture_name(found)})",
-            "Winners, and the share of the other devices' winners that hurt there.",
-            markdown.table(
-                ["device", "budget ms", "winner's ms", "its accuracy", "its genes", "others hurt here %"],
-                [
-                    [name, f"{w['budget_ms']:.4g}", f"{w['latency_ms']:.4g}", f"{w['accuracy']:.2f}",
-                     " ".join(map(str, w["genes"])), f"{100 * found['hurt_on'][name]:.0f}"]
-                    for name, w in winners.items()
-                ],
-            ),
-            "Rows: whose winner. Columns: where it is used. Points lost within the budget (-), or latency above it (+).",
-            markdown.table(
-                ["winner of", *devices],
-                [
-                    [name, *(cell(p, e) for p, e in zip(lost, excess, strict=True))]
-                    for name, lost, excess in zip(devices, found["lost_points"], found["latency_excess"], strict=True)
-                ],
-            ),
-        ]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+    more = ("different winners", "most points lost", "most above the budget %")
+    return markdown.table(["budget at percentile", *columns.values(), *more], rows)
+
+
+def _budget(budget: dict[str, Any], devices: Sequence[str]) -> list[str]:
+    """The winners at one budget, and the cross table."""
+    winners = [
+        [name, f"{w['budget_ms']:.4g}", f"{w['latency_ms']:.4g}", f"{w['accuracy']:.2f}", " ".join(map(str, w["genes"])),
+         f"{100 * budget['hurt_on'][name]:.0f}"]
+        for name, w in budget["winners"].items()
+    ]  # fmt: skip
+    return [
+        markdown.heading(f"Budget at percentile {budget['budget_percentile']:g}", 2),
+        markdown.picture("winners across devices", picture_name(budget)),
+        "Winners, and the share of the other devices' winners that hurt there.",
+        markdown.table(
+            ["device", "budget ms", "winner's ms", "its accuracy", "its genes", "others hurt here %"],
+            winners,
+        ),
+        "Rows: whose winner. Columns: where it is used. Points lost within the budget (-), or latency above it (+).",
+        markdown.table(["winner of", *devices], [[name, *line] for name, line in zip(devices, cells(budget), strict=True)]),
+    ]
+
+
+def cells(budget: dict[str, Any]) -> list[list[str]]:
+    """The cross table of a budget as a person reads it."""
+    pairs = zip(budget["lost_points"], budget["latency_excess"], strict=True)
+    return [[cell(p, e) for p, e in zip(lost, excess, strict=True)] for lost, excess in pairs]
 
 
 def _everywhere(rows: Rows, devices: Sequence[str], table: str) -> np.ndarray:
@@ -237,39 +255,3 @@ def _winner(accuracy: np.ndarray, latency: np.ndarray, budget: float) -> int:
     """The most accurate network within a budget; of equals, the fastest."""
     within = np.flatnonzero(latency <= budget)
     return int(within[np.lexsort((latency[within], -accuracy[within]))[0]])
-
-
-def heat_map(devices: Sequence[str], lost: np.ndarray, excess: np.ndarray, title: str = "") -> bytes:
-    """PNG: blue cells lose accuracy (points), orange ones break the budget (percent)."""
-    import matplotlib as mpl
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-
-    n = len(devices)
-    parts = (
-        (lost, figures.BLUE, "accuracy points lost"),
-        (np.where(excess > 0, 100 * excess, np.nan), figures.ORANGE, "latency above the budget [%]"),
-    )
-    side = 2.2 + 0.42 * n
-    with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": 9}):
-        figure = Figure(figsize=(side + 1.6, side), layout="constrained")
-        axes = figure.subplots()
-        for values, colour, label in parts:
-            if np.isnan(values).all():
-                continue
-            colours = LinearSegmentedColormap.from_list(label, ["#f7f7f7", colour])
-            drawn = axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, vmin=0, edgecolors="white", linewidth=1)
-            figure.colorbar(drawn, ax=axes, label=label, shrink=0.6)
-            for i, j in zip(*np.nonzero(~np.isnan(values)), strict=True):
-                text = f"{values[i, j]:.2f}" if values is lost else f"{values[i, j]:.0f}"
-                axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=figures.INK, fontsize=9 if n <= MANY else 6)
-        axes.set_xticks(np.arange(n) + 0.5, devices, rotation=90)
-        axes.set_yticks(np.arange(n) + 0.5, devices)
-        axes.set(xlabel="used on", ylabel="winner of", title=title)
-        axes.invert_yaxis()
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    return buffer.getvalue()

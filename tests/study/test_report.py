@@ -24,7 +24,7 @@ from hwbench.optimize import schema as optimize_schema
 from hwbench.space import slots as spaces
 from hwbench.space.architectures import Architectures
 from hwbench.space.sample import sample
-from hwbench.study import evidence, figures, provenance, sections, verify
+from hwbench.study import evidence, heat_map, provenance, sections, verify
 from hwbench.study import render as study_render
 from hwbench.study import schema as study_schema
 from hwbench.study.report import report
@@ -329,7 +329,7 @@ def test_heat_maps_mark_what_is_not_stable() -> None:
     specs = [OpSpec.of("ffn_block", tokens=9, dim=64, hidden=h, activation="gelu", norm="pre") for h in (128, 192, 256)]
     words = ("stable", "noisy", "throttled")
     rows: dict[OpSpec, Any] = {s: {**lut_row(s, 1), "verdict": word} for s, word in zip(specs, words, strict=True)}
-    (drawn,) = figures.maps_of(rows, "ffn_block", "hidden")
+    (drawn,) = heat_map.maps_of(rows, "ffn_block", "hidden")
     assert [drawn.cells[x, 64][1] for x in drawn.xs] == [False, True, True]
 
 
@@ -339,7 +339,7 @@ def test_heat_maps_leave_missing_cells_out() -> None:
         for d, h in ((64, 128), (96, 192), (96, 384))
     ]
     rows: dict[OpSpec, Any] = dict(zip(specs, [lut_row(specs[0], 1), None, lut_row(specs[2], 2)], strict=True))
-    (drawn,) = figures.maps_of(rows, "ffn_block", "hidden")
+    (drawn,) = heat_map.maps_of(rows, "ffn_block", "hidden")
     assert (drawn.x_name, list(drawn.xs), list(drawn.ys)) == ("hidden / width", [2.0, 4.0], [64, 96])
     assert set(drawn.cells) == {(2.0, 64), (4.0, 96)}
 
@@ -349,7 +349,7 @@ def test_heat_maps_split_what_width_and_heads_do_not_settle() -> None:
         return OpSpec.of("attention_block", tokens=tokens, dim=64, heads=heads, head_dim=64 // heads, norm="pre", qkv="fused")
 
     rows: dict[OpSpec, Any] = {spec(t, h): lut_row(spec(t, h), t) for t in (9, 16) for h in (1, 2)}
-    maps = figures.maps_of(rows, "attention_block", "heads")
+    maps = heat_map.maps_of(rows, "attention_block", "heads")
     assert [drawn.title for drawn in maps] == ["attention block, tokens 9, min [ms]", "attention block, tokens 16, min [ms]"]
     assert all(list(drawn.xs) == [1, 2] and len(drawn.cells) == 2 for drawn in maps)
 

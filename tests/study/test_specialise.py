@@ -13,7 +13,7 @@ import hwbench
 from hwbench.accuracy.benchmark.nasbench201 import connected
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.study import specialise
+from hwbench.study import heat_map, specialise
 
 TABLE = "nasbench201-cifar10"
 
@@ -142,7 +142,7 @@ def test_a_pair_loses_accuracy_or_breaks_the_budget(lost, excess, shown):
 
 
 def test_a_picture_without_broken_budgets_can_be_drawn():
-    assert specialise.heat_map(["a", "b"], np.zeros((2, 2)), np.zeros((2, 2))).startswith(b"\x89PNG")
+    assert heat_map.cross_table(["a", "b"], np.zeros((2, 2)), np.zeros((2, 2))).startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
