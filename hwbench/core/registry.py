@@ -202,6 +202,11 @@ def _plain(part: Any, cls: Any) -> bool:
         return False
 
 
+def is_registered(kind: str, name: str) -> bool:
+    """Whether a file, an entry point or an object of this process has that name."""
+    return (kind, name) in _given or _find(kind, name.partition(":")[0]) is not None
+
+
 def _origin(kind: str, name: str) -> tuple[str, str]:
     """(file or entry point, variant) that a registered name comes from."""
     found = _find(kind, name)

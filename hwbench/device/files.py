@@ -32,7 +32,8 @@ from hwbench.device.agent import environment
 
 VERSION = 1
 KINDS = ("x86", "arm", "gpu", "accelerator")
-REACHES = ("local", "ssh", "emulated", "none")
+NOWHERE = "none"
+"""The reach of a device of which only the data sheet is known."""
 SSH_FIELDS = {"host": str, "python": str, "folder": str, "options": list}
 """What a section [ssh] may say; only the host must stand there, empty where nobody named one yet."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -49,7 +50,7 @@ class Device:
     kind: str
     """x86, arm, gpu or accelerator."""
     reach: str
-    """How to run on it: local, ssh or emulated; none where only its data sheet is known."""
+    """The transport to it: local, ssh, emulated, or another package's; none where only its data sheet is known."""
     cpu_model: str
     """Its own model for a GPU or an accelerator, which has no signature, ISA, measured peaks or cores of its own."""
     cpu_signature: str
@@ -71,6 +72,8 @@ class Device:
     """Of SSH_FIELDS what the file says; empty unless the reach is ssh."""
     emulator: str = ""
     """Which emulator stands for it; empty unless the reach is emulated."""
+    section: dict[str, Any] = field(default_factory=dict)
+    """What the file says under the name of its transport, for a transport of another package."""
 
     @property
     def is_local(self) -> bool:
@@ -80,13 +83,15 @@ class Device:
     @property
     def unreachable(self) -> str | None:
         """Why it cannot be measured from here, as the end of a sentence; None where it can be tried."""
-        if self.reach == "none":
+        if self.reach == NOWHERE:
             return "only its data sheet is known"
         if self.reach == "local":
             return None if self.is_local else f"it is {self.name}, this machine is {local_name()}"
         if self.reach == "ssh":
             add = f"hwbench device add MINE --like {self.name} --ssh USER@HOST"
             return None if self.ssh["host"] else f"no [ssh] host in its file; run: {add}"
+        if self.reach != "emulated":
+            return None  # another package's transport: it says so itself
         from hwbench.device import emulator
 
         try:
@@ -219,7 +224,7 @@ def read(path: Path) -> Device:
         raise DataError(f"Device file {path} is not readable TOML ({error}); mend it or run: hwbench device detect") from None
     if _field(document, path, "schema", int) > VERSION:
         raise DataError(f"Device file {path} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
-    reach, kind = (_one_of(document, path, name, known) for name, known in (("reach", REACHES), ("kind", KINDS)))
+    reach, kind = _reach(document, path), _one_of(document, path, "kind", KINDS)
     for section in ("ssh", "emulated"):
         if section in document and section != reach:
             raise DataError(f"Device file {path} has a section [{section}], but its reach is '{reach}'; make them agree.")
@@ -241,7 +246,17 @@ def read(path: Path) -> Device:
         gpu=_field(document, path, "gpu", dict) if kind == "gpu" or "gpu" in document else {},
         ssh=_ssh(document, path) if reach == "ssh" else {},
         emulator=_field(document, path, "emulated.emulator", str) if reach == "emulated" else "",
+        section=document[section] if isinstance(document.get(section := document["reach"]), dict) else {},
     )
+
+
+def _reach(document: dict[str, Any], path: Path) -> str:
+    """The transport a file names, as it was registered."""
+    value: str = _field(document, path, "reach", str)
+    if value == NOWHERE or registry.is_registered("transport", value):
+        return registry.current("transport", value)
+    known = [*(registry.shown("transport", name) for name in registry.names("transport")), NOWHERE]
+    raise DataError(f"Device file {path}: reach '{value}' is unknown; available: {', '.join(known)}.")
 
 
 def _peaks(document: dict[str, Any], path: Path) -> dict[str, float]:

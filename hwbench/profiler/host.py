@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.device.agent.message import PROTOCOL, decode, encode
 from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
@@ -40,7 +42,11 @@ class WorkerProcess:
             raise
 
     def _hello(self, runtime: str) -> dict[str, Any]:
-        hello = self.ask({"ask": "hello", "runtime": runtime})
+        try:
+            made_of = registry.recipe("runtime", runtime)
+        except UsageError as error:
+            raise WorkerLost(REFUSED, str(error)) from None
+        hello = self.ask({"ask": "hello", "runtime": runtime, **made_of})
         if hello["status"] != "ok":
             raise WorkerLost(REFUSED, hello["reason"])
         if hello["protocol"] != PROTOCOL:

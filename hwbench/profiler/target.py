@@ -78,8 +78,8 @@ def reached(device: str, runtime: str, place: Workspace) -> Target:
     if found.unreachable:
         raise MeasurementError(f"Device {name} cannot be measured from here: {found.unreachable}.")
     registry.get("runtime", runtime)
-    reach = transports.for_device(found, runtime)
     try:
+        reach = transports.for_device(found, runtime)
         told = host.greet(Plan(Policy(), runtime, reach=reach))
     except WorkerLost as lost:
         raise MeasurementError(f"Device {name} cannot be measured ({lost.status}): {lost}.") from None

@@ -25,7 +25,7 @@ from hwbench.network.spec import OpSpec, Setting
 from tests.device.sshd import bare_python, script
 
 HEAVY = ("pandas", "pyarrow", "onnx", "torch", "psutil", "scipy")
-HELLO = encode({"ask": "hello", "runtime": "onnxruntime"})
+HELLO = encode({"ask": "hello", "runtime": "onnxruntime", "class": "hwbench.runtime.onnxruntime:Onnxruntime", "arguments": {}})
 # The same as `python agent.pyz`, and tells at its end which of these were imported.
 TELLING = f"""
 import runpy, sys

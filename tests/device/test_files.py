@@ -149,7 +149,7 @@ def test_a_newer_file_says_update_hwbench(tmp_path):
 
 
 def test_an_unknown_way_to_reach_a_device_is_refused(tmp_path):
-    with pytest.raises(DataError, match="reach 'telepathy' is unknown; available: local"):
+    with pytest.raises(DataError, match="reach 'telepathy' is unknown; available: emulated, local, ssh, none"):
         files.read(write(tmp_path, changed("reach", "telepathy")))
 
 

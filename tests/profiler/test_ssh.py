@@ -29,6 +29,8 @@ from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import ProfileResult, profile_specs
 from tests.device.sshd import Sshd, bare_python, script
 
+HELLO = {"ask": "hello", "runtime": "onnxruntime", "class": "hwbench.runtime.onnxruntime:Onnxruntime", "arguments": {}}
+
 KIND = "x86" if os.uname().machine in ("x86_64", "AMD64", "i686") else "arm"
 SPECS = [OpSpec.of(name, tokens=4, dim=8) for name in ("relu", "gelu", "silu", "layernorm")]
 TIMEOUT_S = 60.0
@@ -259,7 +261,7 @@ def test_a_killed_agent_is_a_crash_with_its_signal_named(described, board):
     (found,) = board.agents()
     found.kill()
     with pytest.raises(WorkerLost) as caught:
-        worker.ask({"ask": "hello", "runtime": "onnxruntime"})
+        worker.ask(HELLO)
     worker.close()
     assert (caught.value.status, str(caught.value)) == (CRASHED, "worker ended by signal 9 (killed; out of memory?)")
 
@@ -282,7 +284,7 @@ def test_a_cut_connection_blames_nobody_and_leaves_no_agent_behind(described, bo
     (left,) = board.agents()
     board.cut() if end == "far" else kill_clients()
     with pytest.raises(WorkerLost) as caught:
-        worker.ask({"ask": "hello", "runtime": "onnxruntime"})
+        worker.ask(HELLO)
     worker.close()
     assert caught.value.status == DISCONNECTED
     assert re.fullmatch("connection to board lost" + (r": .*(closed|Broken pipe).*" if end == "far" else ""), str(caught.value))
@@ -298,7 +300,7 @@ def test_a_silent_connection_is_given_up_and_its_agent_ended_by_the_next_one_of_
     (silent,) = board.agents()
     board.freeze()
     with pytest.raises(WorkerLost) as caught:
-        worker.ask({"ask": "hello", "runtime": "onnxruntime"})
+        worker.ask(HELLO)
     worker.close()
     assert (caught.value.status, "Timeout, server 127.0.0.1 not responding" in str(caught.value)) == (DISCONNECTED, True)
     others = hello(Ssh(described(), "onnxruntime"))
@@ -306,7 +308,7 @@ def test_a_silent_connection_is_given_up_and_its_agent_ended_by_the_next_one_of_
     following = hello(reach)
     assert silent not in board.agents()
     for worker in (others, following):
-        assert worker.ask({"ask": "hello", "runtime": "onnxruntime"})["status"] == "ok"
+        assert worker.ask(HELLO)["status"] == "ok"
         worker.close()
     board.cut()
 

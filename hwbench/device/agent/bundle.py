@@ -2,17 +2,21 @@
 
 The same sources that measure on this machine, stored without compression and with fixed times, so that equal sources give
 equal bytes on every machine and the hash tells whether a device has them already. A device needs Python >= 3.9, numpy and
-the runtime measured: nothing else.
+the runtime measured: nothing else. A runtime of another package goes with it where its module is one portable file: Python 3.9
+that imports, at its top, the standard library, numpy and hwbench.runtime.base only.
 
     python3 agent-<hash>.pyz OWNER        answers requests on its standard input (hwbench/device/agent/message.py)
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib.util
 import io
 import os
 import signal
+import sys
 import time
 import zipfile
 from contextlib import suppress
@@ -73,10 +77,19 @@ arrived whole. Written for any Python, so that one too old can say so.
 """
 
 
-def build() -> tuple[bytes, str]:
-    """The zipapp and its sha256."""
+def build(runtime: str = "") -> tuple[bytes, str]:
+    """The zipapp and its sha256.
+
+    Args:
+        runtime: The module of the runtime to be measured, if any.
+
+    Raises:
+        ValueError: it is not part of hwbench and cannot be sent; the message says why.
+    """
     package = Path(__file__).parents[2]
     sources = {f"hwbench/{name}": (package / name).read_bytes() for name in _names(package)}
+    if runtime and not runtime.startswith("hwbench."):
+        sources.update(portable(runtime))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted({**sources, "__main__.py": _MAIN}.items()):
@@ -92,6 +105,52 @@ def _names(package: Path) -> list[str]:
     for folder in ("device/agent", "runtime"):
         found += [f"{folder}/{path.name}" for path in (package / folder).glob("*.py")]
     return found
+
+
+def portable(module: str) -> dict[str, bytes]:
+    """Member of the zipapp -> content, of a module from elsewhere; the packages around it are empty there.
+
+    Raises:
+        ValueError: it is not one portable file.
+    """
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py") or not Path(spec.origin).is_file():
+        raise ValueError(f"{module} is no Python file, and only a file can be sent to a device")
+    path = Path(spec.origin)
+    if path.name == "__init__.py":
+        raise ValueError(f"{module} is a package ({path}), and only a single file can be sent to a device")
+    content = path.read_bytes()
+    try:
+        tree = ast.parse(content, str(path), feature_version=OLDEST_PYTHON)
+    except SyntaxError as error:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        raise ValueError(f"{path} is not Python {oldest}, line {error.lineno}: {error.msg}") from None
+    foreign = sorted(name for name in _imports(tree) if not _is_everywhere(name))
+    if foreign:
+        raise ValueError(
+            f"{path} imports {', '.join(foreign)} at its top; a runtime that is sent to a device may import the standard "
+            "library, numpy and hwbench.runtime.base there, and its own library where it is used"
+        )
+    folders = module.split(".")[:-1]
+    around = {"/".join([*folders[: i + 1], "__init__.py"]): b"" for i in range(len(folders))}
+    return {**around, "/".join(module.split(".")) + ".py": content}
+
+
+def _imports(tree: ast.Module) -> list[str]:
+    """Modules imported whenever the file is, and those it takes from beside itself anywhere."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            found.append("." * node.level + (node.module or ""))
+        elif isinstance(node, ast.ImportFrom) and node in tree.body:
+            found.append(node.module or "")
+        elif isinstance(node, ast.Import) and node in tree.body:
+            found += [alias.name for alias in node.names]
+    return found
+
+
+def _is_everywhere(name: str) -> bool:
+    return name.partition(".")[0] in {*sys.stdlib_module_names, *MODULES} or name == "hwbench.runtime.base"
 
 
 def end_others(path: str, owner: str) -> None:

@@ -1,7 +1,8 @@
 """The wire between host and worker: one JSON document per line, over a pipe.
 
 Host asks:                                          Worker answers:
-  {"ask": "hello", "runtime": NAME}                   {"status": "ok", "protocol": 4, "environment": {...}}
+  {"ask": "hello", "runtime": NAME,                   {"status": "ok", "protocol": 5, "environment": {...}}
+   "class": "module:Class", "arguments": {...}}
   {"ask": "put", "sha256": H, "bytes": N} and then    {"status": "ok", "path": P}
    N bytes: a file for a device that sees none of ours
   {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N,
@@ -14,7 +15,7 @@ A refusal is {"status": "refused", "reason": TEXT}. Readings are nanoseconds per
 EMPTY, where loaded, run around every burst; where the canary was slow, extra readings follow once it is not. What the
 worker cannot read on its machine is null. `expected` names outputs (an NPZ file) the first run is held against: a runtime
 whose result is wrong is refused. Where instructions are counted (counter.py), a sample's answer has `instructions` and
-`empty_instructions`, and no time at all. Python >= 3.9.
+`empty_instructions`, and no time at all. The host alone knows which class a runtime's name stands for. Python >= 3.9.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PROTOCOL = 4
+PROTOCOL = 5
 CANARY = "@canary"
 """A fixed op whose time tells the machine's speed where clocks and temperatures cannot be read."""
 EMPTY = "@empty"

@@ -155,10 +155,8 @@ class Worker:
             return {"status": "refused", "reason": str(error).splitlines()[0] if str(error) else type(error).__name__}
 
     def _hello(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        name, _, variant = message["runtime"].partition("-")
-        module = importlib.import_module(f"hwbench.runtime.{name}")
-        chosen = getattr(module, "VARIANTS", {"": {}})[variant]
-        self._runtime = getattr(module, "".join(part.capitalize() for part in name.split("_")))(**chosen)
+        module, _, name = message["class"].partition(":")
+        self._runtime = getattr(importlib.import_module(module), name)(**message["arguments"])
         found = environment.collect(message["runtime"], self._runtime.version(), self._runtime.executes_on())
         return {"status": "ok", "protocol": PROTOCOL, "environment": dict(found.values)}
 

@@ -1,7 +1,8 @@
 """What reaching a device means: a fresh worker process there, whose standard input and output are the engine's pipe.
 
-A device file names its reach (`reach = "ssh"`) and says the rest in a section of that name. Nothing listens on a port, and no
-password is handled here.
+A device file names its transport (`reach = "ssh"`) and says the rest in a section of that name, `Device.section`. Nothing
+listens on a port, and no password is handled here. What is started must end up in `python -m hwbench.device.agent.worker`
+with the same packages (`shares_files`), or in the agent that `agent(runtime)` gives.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import subprocess
 from typing import Any, Protocol
 
+from hwbench.core.errors import UsageError
 from hwbench.device.files import Device
 
 SIGNALS = {signal.SIGKILL: "killed; out of memory?", signal.SIGSEGV: "segmentation fault", signal.SIGILL: "illegal instruction"}
@@ -46,6 +48,21 @@ class Transport(Protocol):
 
     def environment(self) -> dict[str, Any]:
         """What the worker cannot know of its device, to be stored with what it measures."""
+
+
+def agent(runtime: str) -> tuple[bytes, str]:
+    """(content, sha256) of the zipapp that is a worker; a runtime of another package goes with it.
+
+    Raises:
+        WorkerLost: that runtime cannot be sent; the reason says why.
+    """
+    from hwbench.core import registry
+    from hwbench.device.agent import bundle
+
+    try:
+        return bundle.build(registry.recipe("runtime", runtime)["class"].partition(":")[0] if runtime else "")
+    except (ValueError, UsageError) as error:
+        raise WorkerLost(REFUSED, f"runtime '{runtime}' cannot be sent there: {str(error).rstrip('.')}") from None
 
 
 def for_device(device: Device, runtime: str) -> Transport:

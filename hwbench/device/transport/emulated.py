@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.device import emulator
-from hwbench.device.agent import bundle
 from hwbench.device.files import Device
-from hwbench.device.transport.base import crashed, popen
+from hwbench.device.transport.base import agent, crashed, popen
 
 
 class Emulated:
@@ -31,7 +30,7 @@ class Emulated:
         weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         # The agent, not our own folder: where hwbench is installed, that holds packages compiled for this machine.
         self._agent = Path(self._scratch) / "agent.pyz"
-        self._agent.write_bytes(bundle.build()[0])
+        self._agent.write_bytes(agent(runtime)[0])
 
     def start(self) -> subprocess.Popen[bytes]:
         """A worker in the guest's Python, under the counting plugin."""

@@ -27,7 +27,7 @@ from typing import IO, Any
 from hwbench.core.errors import DataError
 from hwbench.device.agent import bundle
 from hwbench.device.files import Device
-from hwbench.device.transport.base import DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost, crashed
+from hwbench.device.transport.base import DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost, agent, crashed
 
 FIXED = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no")
 """Never a question, a forwarded port or another command, whatever the configuration says for people."""
@@ -55,7 +55,7 @@ class Ssh:
     def __init__(self, device: Device, runtime: str) -> None:
         """Checks the device's file and reaches for nothing yet; the agent itself says whether it has the runtime."""
         said = _section(device)
-        self._device = device
+        self._device, self._runtime = device, runtime
         self._host: str = said["host"]
         self._python: str = said["python"].removeprefix("~/")
         self._folder: str = said["folder"].removeprefix("~/")
@@ -111,7 +111,7 @@ class Ssh:
 
     def _installed(self) -> str:
         """The agent's path on the device, copied there if it has none of this hash."""
-        (content, digest), said = bundle.build(), ""
+        (content, digest), said = agent(self._runtime), ""
         name = f"agent-{digest[:16]}.pyz"
         part = f".{name}.{uuid.uuid4().hex[:8]}"
         found = self._look(name, part, digest)
