@@ -38,6 +38,7 @@ ORDER = (
     "verify",
     "report",
     "quickstart",
+    "check_part",
 )
 """As the flow goes; verbs not named here follow."""
 
@@ -57,7 +58,7 @@ def build() -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(module.run)
+            app.command(name.replace("_", "-"))(module.run)
     app.callback()(_top)
     return app
 

@@ -68,10 +68,14 @@ class Litert:
         _require_fp32(setting)
         self.version()
         import onnx
+        from google.protobuf.message import DecodeError
 
         from hwbench.runtime.convert.tflite import convert as tflite_convert
 
-        model = onnx.load(path)
+        try:
+            model = onnx.load(path)
+        except DecodeError:
+            raise ValueError(f"{path} is no ONNX model") from None
         sides, _ = fixed_shapes(tflite_convert.declared_inputs(model), shapes)
         target = Path(path).with_suffix(".tflite")
         part = target.with_suffix(".tflite-part")

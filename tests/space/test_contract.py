@@ -6,8 +6,6 @@ A small space with nested `repeat` is enumerated completely, so size, canonical 
 from __future__ import annotations
 
 import itertools
-import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +13,13 @@ import pytest
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.activity import canonical, sample, size
+from hwbench.space.activity import canonical, size
 from hwbench.space.base import Gene, per_layer
-from hwbench.space.lowering import Lowering, Traced, lower, networks
+from hwbench.space.lowering import Lowering, Traced, lower
 from hwbench.space.slots import distinct_specs, slots
-from hwbench.space.values import from_values, to_values
+from hwbench.space.values import from_values
+from hwbench.testing.base import suites
+from hwbench.testing.space import SpaceContract, columns, plain_canonical, sizes
 
 
 class Nested:
@@ -51,95 +51,20 @@ class Nested:
 
 
 NESTED = Nested()
-SPACES = {**{name: registry.get("space", name) for name in registry.names("space")}, "nested": NESTED}
-every_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 
 
-def sizes(space) -> list[int]:
-    return [len(g.choices) for g in space.genes]
+globals().update(suites("space"))
 
 
-def uniform(space, n: int, seed: int = 1) -> np.ndarray:
-    """Raw columns, drawn without the code under test."""
-    return np.random.default_rng(seed).integers(0, np.array(sizes(space))[:, None], (len(space.genes), n)).astype(np.uint8)
-
-
-def read(space, column) -> list[bool]:
-    """Which genes a plain lowering looks at."""
-    record = Lowering(space, [int(v) for v in column])
-    space.lower(record)
-    return [gene in record.read_under for gene in range(len(space.genes))]
-
-
-def plain_canonical(space, column) -> tuple[int, ...]:
-    return tuple(int(v) if active else 0 for v, active in zip(column, read(space, column), strict=True))
-
-
-def columns(population: np.ndarray) -> list[tuple[int, ...]]:
-    return [tuple(int(v) for v in column) for column in population.T]
-
-
-def assert_valid(space, population: np.ndarray) -> None:
-    assert population.dtype == np.uint8
-    assert (population < np.array(sizes(space))[:, None]).all()
-    assert columns(population) == [plain_canonical(space, column) for column in population.T]
-
-
-@every_space
-def test_the_canonical_form_is_what_lowering_reads(space):
-    raw = uniform(space, 100)
-    before = raw.copy()
-    population = canonical(space, raw)
-    assert (raw == before).all()
-    assert_valid(space, population)
-    assert columns(population) == [plain_canonical(space, column) for column in raw.T]
-    assert (canonical(space, population) == population).all()
-    for given, kept in zip(raw.T[:20], population.T, strict=False):
-        assert lower(space, given) == lower(space, kept)
-
-
-@every_space
-def test_sampling_follows_the_seed_and_is_uniform_over_gene_values(space):
-    population = sample(space, 2000, np.random.default_rng(7))
-    assert population.shape == (len(space.genes), 2000)
-    assert (population == sample(space, 2000, np.random.default_rng(7))).all()
-    assert (population != sample(space, 2000, np.random.default_rng(8))).any()
-    assert_valid(space, population[:, :50])
-    looked_at = [read(space, column) for column in uniform(space, 50).T]
-    gene = next(i for i in range(len(space.genes)) if all(seen[i] for seen in looked_at))  # one that always counts
-    shares = np.bincount(population[gene], minlength=sizes(space)[gene]) / 2000
-    assert shares == pytest.approx(1 / sizes(space)[gene], abs=0.05)
-
-
-@every_space
-def test_an_architecture_survives_being_written_as_values(space):
-    for column in sample(space, 50, np.random.default_rng(5)).T:
-        values = json.loads(json.dumps(to_values(space, column)))
-        assert tuple(from_values(space, values)) == tuple(column)
-
-
-@every_space
-def test_values_are_the_choices_lowering_reads(space):
-    for column in sample(space, 20, np.random.default_rng(6)).T:
-        expected: dict[str, Any] = {}
-        for gene, choice, active in zip(space.genes, column, read(space, column), strict=True):
-            value = gene.choices[choice] if active else None
-            if gene.layer is not None:
-                expected.setdefault(gene.name, []).append(value)
-            elif active:
-                expected[gene.name] = value
-        found = to_values(space, column)
-        for name, given in found.items():
-            gap = [None] * (len(expected[name]) - len(given)) if isinstance(given, list) else []
-            assert (given + gap if gap else given) == expected[name]
-        assert found.keys() == expected.keys()
+class TestNested(SpaceContract):
+    part = NESTED
 
 
 TINY = {"embed_dim": 216, "depth": 12, "heads": [3] * 11 + [4], "mlp_ratio": [3.5, *[4] * 11]}
 
 
 def test_an_architecture_given_as_values_is_the_one_that_is_lowered():
-    space = SPACES["autoformer-tiny"]
+    space = registry.get("space", "autoformer-tiny")
     counts = lower(space, from_values(space, TINY)).counts()
     attention = {spec["heads"]: n for spec, n in counts.items() if spec.op == "attention_block"}
     ffn = {spec["hidden"]: n for spec, n in counts.items() if spec.op == "ffn_block"}
@@ -171,32 +96,9 @@ def test_an_architecture_given_as_values_is_the_one_that_is_lowered():
 def test_values_outside_the_space_are_refused_with_a_reason(change, message):
     values = {name: value for name, value in {**TINY, **change}.items() if value is not ...}
     with pytest.raises(UsageError) as error:
-        from_values(SPACES["autoformer-tiny"], values)
+        from_values(registry.get("space", "autoformer-tiny"), values)
     assert message in str(error.value)
     assert "autoformer-tiny" in str(error.value)
-
-
-@every_space
-def test_a_slot_answers_what_lowering_answers(space):
-    table = slots(space)
-    assert len({slot.node for slot in table}) == len(table)
-    for column in sample(space, 200, np.random.default_rng(13)).T:
-        workload = lower(space, column)
-        plain = {node.name: (node.spec, phase.repeat) for phase in workload.phases for node in phase.network.nodes}
-        found = {}
-        for slot in table:
-            spec = slot.specs[np.ravel_multi_index([int(column[g]) for g in slot.genes], slot.shape) if slot.genes else 0]
-            if spec is not None:
-                found[slot.node] = (spec, slot.repeat)
-        assert found == plain
-
-
-@every_space
-def test_every_op_a_random_architecture_needs_is_listed(space):
-    listed = distinct_specs(space)
-    assert [s.key for s in listed] == sorted({s.key for s in listed})
-    needed = {spec for network in networks(space, sample(space, 1000, np.random.default_rng(17))) for spec in network.specs}
-    assert needed <= set(listed)
 
 
 @pytest.fixture(scope="module")

@@ -10,89 +10,30 @@ import pytest
 from cells import DEVICES, SOME, write
 
 import hwbench
-from hwbench.accuracy.benchmark.base import Rows, folder_of, grid_size
+from hwbench.accuracy.benchmark.base import folder_of
 from hwbench.accuracy.benchmark.nasbench201 import EDGES, OPS
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.core.genes import keys
+from hwbench.testing.base import suites
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", Path(hwbench.__file__).parents[2] / "shared" / "tables"))
 NAMES = registry.names("benchmark")
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def named(request) -> tuple[str, Rows]:
-    if not TABLES.is_dir():
-        pytest.skip(f"no public tables at {TABLES}; set HWBENCH_TABLES")
-    return request.param, registry.get("benchmark", request.param).read(TABLES)
+globals().update(
+    suites(
+        "benchmark",
+        folder=lambda name: TABLES,
+        least_devices=lambda name: 3,
+        least_networks=lambda name: 1000,
+        least_absent=lambda name: 101,
+    )
+)
 
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory) -> Path:
     return write(tmp_path_factory.mktemp("tables"))
-
-
-def test_rows_are_architectures_of_the_genes_each_once(named):
-    name, rows = named
-    table = registry.get("benchmark", name)
-    assert rows.genes.dtype == np.uint8
-    assert rows.genes.shape == (len(rows), len(table.genes))
-    assert (rows.genes < [size for _, size in table.genes]).all()
-    assert len(set(keys(rows.genes))) == len(rows) <= grid_size(table.genes)
-
-
-def test_every_device_has_positive_latencies_of_networks(named):
-    _, rows = named
-    assert len(rows.latency_ms) >= 3
-    for device, latency in rows.latency_ms.items():
-        mine = rows.usable(device)
-        assert latency.shape == rows.accuracy.shape == (len(rows),)
-        assert len(mine) >= 1000
-        assert (latency[mine] > 0).all()
-        assert ((rows.accuracy[mine] > 0) & (rows.accuracy[mine] <= 100)).all()
-
-
-def test_a_query_answers_with_the_rows_whatever_their_order(named):
-    _, rows = named
-    at = np.random.default_rng(0).permutation(len(rows))[:500]
-    for device in list(rows.latency_ms)[:: max(1, len(rows.latency_ms) // 4)]:
-        found = rows.query(rows.genes[at], device)
-        np.testing.assert_array_equal(found["accuracy"], rows.accuracy[at])
-        latency = np.where(np.isnan(rows.accuracy), np.nan, rows.latency_ms[device])
-        np.testing.assert_array_equal(found["latency_ms"], latency[at])
-
-
-def test_what_the_table_does_not_hold_is_nan(named):
-    name, rows = named
-    table = registry.get("benchmark", name)
-    if len(rows) == grid_size(table.genes):
-        return  # it holds everything
-    drawn = np.random.default_rng(0).integers(0, [size for _, size in table.genes], (200, len(table.genes)), dtype=np.uint8)
-    drawn = drawn[rows.find(drawn) < 0]
-    assert len(drawn) > 100
-    found = rows.query(drawn, next(iter(rows.latency_ms)))
-    assert np.isnan(found["accuracy"]).all()
-    assert np.isnan(found["latency_ms"]).all()
-
-
-def test_the_front_is_exact(named):
-    """No member is beaten by any network, and every other network is beaten by, or equal to, a member."""
-    _, rows = named
-    for device in list(rows.latency_ms)[:: max(1, len(rows.latency_ms) // 4)]:
-        mine, front = rows.usable(device), rows.front(device)
-        points = np.stack([rows.latency_ms[device], -rows.accuracy], axis=1)
-        no_worse = (points[front][:, None] <= points[mine][None]).all(axis=2)
-        same = (points[front][:, None] == points[mine][None]).all(axis=2)
-        assert no_worse.any(axis=0).all()
-        beaten = (points[mine][:, None] <= points[front][None]).all(axis=2).T & ~same
-        assert not beaten.any()
-        assert (np.diff(rows.latency_ms[device][front]) > 0).all(), "fastest first"
-
-
-def test_an_unknown_device_is_named_with_those_there_are(named):
-    _, rows = named
-    with pytest.raises(UsageError, match=r"Unknown device 'toaster'\..*Available: "):
-        rows.query(rows.genes[:1], "toaster")
 
 
 def _reaches(cell: np.ndarray) -> bool:

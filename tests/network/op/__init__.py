@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import io
+from hwbench.network.spec import OpSpec
+from hwbench.testing.op import model_of, random_inputs, session_of, whole
 
-import numpy as np
-import onnx
-import onnxruntime
-
-from hwbench.network.graph import Network, Tensor
-from hwbench.network.onnx_writer import write_model
-from hwbench.network.spec import OpSpec, Setting
+__all__ = ["BATCHED", "EXAMPLES", "model_of", "random_inputs", "session_of", "whole"]
 
 EXAMPLES = tuple(
     OpSpec.parse(key)
@@ -85,32 +80,3 @@ EXAMPLES = tuple(
 )
 BATCHED = tuple(spec for spec in EXAMPLES if spec.op != "kernel")
 """A kernel's shapes are whole: the batch is part of them, and no setting adds one."""
-
-
-def random_inputs(network: Network, batch: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(1)
-
-    def draw(tensor: Tensor) -> np.ndarray:
-        shape = whole(tensor, batch)
-        if tensor.dtype == "fp32":
-            return rng.standard_normal(shape, np.float32)
-        return rng.integers(0, tensor.high or 2, shape).astype({"int64": np.int64, "bool": np.bool_}[tensor.dtype])
-
-    return {t.name: draw(t) for t in network.inputs}
-
-
-def whole(tensor: Tensor, batch: int) -> tuple[int, ...]:
-    """The shape in a model: with the batch in front, unless the tensor's own shape holds it."""
-    return (batch, *tensor.shape) if tensor.batched else tensor.shape
-
-
-def model_of(network: Network, batch: int = 1, weights: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
-    stream = io.BytesIO()
-    write_model(network, Setting(batch=batch), stream, weights)
-    return onnx.load_from_string(stream.getvalue())
-
-
-def session_of(model: bytes | str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -12,33 +12,14 @@ from hypothesis import strategies as st
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.optimize.objective.base import Objective, excess
-from hwbench.optimize.problem import Problem
+from hwbench.testing.base import suites
+from hwbench.testing.objective import LIMITS, order, values
 
-NAMES = registry.names("objective")
-every_objective = pytest.mark.parametrize("name", NAMES)
 positive = st.floats(1e-3, 1e3)
-LIMITS = {"latency_ms": 10.0, "params_m": 8.0, "macs_m": 1000.0}
-HALF = {name: most / 2 for name, most in LIMITS.items()}
 
 
 def make(name: str, limits: dict[str, float] | None = None, **extra: float) -> Objective:
     return registry.make("objective", name, limits=LIMITS if limits is None else limits, **extra)
-
-
-def values(accuracy, **costs) -> dict[str, np.ndarray]:
-    """Arrays for every name; costs not given are half their limit."""
-    n = len(accuracy)
-    found = {"accuracy": np.array(accuracy, float), **{name: np.full(n, cost) for name, cost in HALF.items()}}
-    return {**found, **{name: np.array(cost, float) for name, cost in costs.items()}}
-
-
-def problem(objective: Objective) -> Problem:
-    return Problem([("gene", 2)], objective.objectives, objective.limits)
-
-
-def order(objective: Objective, given: dict[str, np.ndarray]) -> list[int]:
-    """Best first, as a strategy that is told sees it."""
-    return problem(objective).order(objective.told(given)).tolist()
 
 
 def fitness(name: str, given: dict[str, np.ndarray], limits: dict[str, float] | None = None, **extra: float) -> np.ndarray:
@@ -47,70 +28,7 @@ def fitness(name: str, given: dict[str, np.ndarray], limits: dict[str, float] | 
 
 # All of them
 
-
-@every_objective
-@given(accuracy=positive, costs=st.lists(positive, min_size=2, max_size=2), cost=st.sampled_from(sorted(LIMITS)))
-def test_at_equal_accuracy_the_cheaper_never_stands_behind(name, accuracy, costs, cost):
-    assert order(make(name), values([accuracy] * 2, **{cost: sorted(costs)}))[0] == 0
-
-
-@every_objective
-@given(cost=positive, accuracies=st.lists(positive, min_size=2, max_size=2, unique=True))
-def test_at_equal_cost_the_more_accurate_never_stands_behind(name, cost, accuracies):
-    assert order(make(name), values(sorted(accuracies, reverse=True), latency_ms=[cost] * 2))[0] == 0
-
-
-@every_objective
-def test_within_the_budgets_accuracy_counts(name):
-    assert order(make(name), values([1.0, 3.0, 2.0]))[0] == 1
-
-
-@every_objective
-def test_what_is_told_is_what_a_problem_needs_and_nothing_given_is_changed(name):
-    objective, given = make(name), values([1.0, 2.0, 3.0], latency_ms=[5.0, 10.0, 20.0])
-    before = {key: column.copy() for key, column in given.items()}
-    told = objective.told(given)
-    assert set(told) == set(problem(objective).names)
-    assert all(column.shape == (3,) and np.isfinite(column).all() for column in told.values())
-    assert all((given[key] == before[key]).all() for key in before)
-    again = objective.told(given)
-    assert all((again[key] == told[key]).all() for key in told)
-    assert all(column.shape == (0,) for column in objective.told(values([])).values())
-
-
-@every_objective
-def test_only_a_hard_objective_limits_the_strategy_and_it_puts_whoever_breaks_a_budget_last(name):
-    objective = make(name)
-    given = values([9.0, 1.0, 8.0, 2.0], latency_ms=[10.1, 10.0, 30.0, 4.0], params_m=[1.0, 8.0, 1.0, 1.0])
-    if objective.hard:
-        assert set(order(objective, given)[:2]) == {1, 3}
-    else:
-        assert not objective.limits
-
-
-@every_objective
-def test_what_is_invalid_stays_so(name):
-    objective = make(name)
-    for broken in (values([math.nan, 1.0], latency_ms=[5.0, 5.0]), values([1.0, 1.0], latency_ms=[math.nan, 5.0])):
-        assert problem(objective).invalid(objective.told(broken)).tolist() == [True, False]
-        assert order(objective, broken) == [1, 0]
-    beyond = values([math.nan, 1.0], latency_ms=[50.0, 5.0])
-    assert problem(objective).invalid(objective.told(beyond)).tolist() == [True, False]
-
-
-@every_objective
-@pytest.mark.parametrize("budget", [0.0, -1.0, -0.0, math.inf, -math.inf, math.nan, "much", None])
-@pytest.mark.parametrize("cost", sorted(LIMITS))
-def test_a_budget_is_a_positive_number(name, cost, budget):
-    with pytest.raises(UsageError, match=f"A budget must be a positive number; that of {cost} is {budget}"):
-        make(name, {**LIMITS, cost: budget})
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "pareto"])
-def test_one_number_needs_a_budget(name):
-    with pytest.raises(UsageError, match="needs at least one budget"):
-        make(name, {})
-
+globals().update(suites("objective", needs_budget=lambda name: name != "pareto"))
 
 # How far budgets are broken
 
