@@ -16,7 +16,7 @@ from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.optimize.problem import Problem
 from hwbench.optimize.strategy.base import make_strategy
 from hwbench.optimize.variation import everything
-from hwbench.study import leaderboard, validate
+from hwbench.study import leaderboard, predicted_latency, trace, validate
 from hwbench.study.leaderboard import MARKS, PLAIN, UPPER, Run
 
 TABLE = "nasbench201-cifar10"
@@ -88,10 +88,10 @@ def test_who_finds_the_whole_front_reaches_all_of_it(tables, rows):
         def tell(self, genes, values):
             assert set(values) == {"accuracy", "latency_ms"}
 
-    played = validate.play(Knowing(), lambda genes, _: (rows.query(genes, "chip"), np.ones(len(genes))), 1000)
-    assert len(played.genes) == len(front) == played.spent[-1]
-    path = np.stack([played.values["latency_ms"], -played.values["accuracy"]], axis=1)
-    found = validate._growth(played, path, rows, "chip", MARKS)
+    done = trace.run(Knowing(), lambda genes, _: (rows.query(genes, "chip"), np.ones(len(genes))), 1000)
+    assert len(done.genes) == len(front) == done.spent[-1]
+    path = np.stack([done.values["latency_ms"], -done.values["accuracy"]], axis=1)
+    found = trace.hypervolumes(done, path, rows, "chip", MARKS)
     assert found["hypervolume"][-1] == pytest.approx(1)
     assert found["evaluations_to_goal"] <= len(front)
 
@@ -103,14 +103,14 @@ def test_asking_for_nothing_new_ends_a_search(rows):
 
         def tell(self, genes, values): ...
 
-    played = validate.play(Stubborn(), lambda genes, _: (rows.query(genes, "chip"), np.ones(len(genes))), 100)
-    assert played.spent.tolist() == [1, 1], "the first is paid, the repeat is free"
+    done = trace.run(Stubborn(), lambda genes, _: (rows.query(genes, "chip"), np.ones(len(genes))), 100)
+    assert done.spent.tolist() == [1, 1], "the first is paid, the repeat is free"
 
 
-def test_a_small_problem_is_played_to_its_end():
+def test_a_small_problem_is_searched_to_its_end():
     strategy = make_strategy("random", [("a", 3), ("b", 2)], {"accuracy": "max"})
-    played = validate.play(strategy, lambda genes, _: ({"accuracy": genes.sum(axis=1)}, np.ones(len(genes))), 100)
-    assert len(played.genes) == 6
+    done = trace.run(strategy, lambda genes, _: ({"accuracy": genes.sum(axis=1)}, np.ones(len(genes))), 100)
+    assert len(done.genes) == 6
 
 
 def test_brief_trainings_cost_their_part_and_do_not_score(tables, rows):
@@ -124,30 +124,30 @@ def test_brief_trainings_cost_their_part_and_do_not_score(tables, rows):
     def query(genes, wanted):
         return {"accuracy": rows.at(genes, rows.accuracy)}, np.where(wanted < 1, share, 1.0)
 
-    played = validate.play(strategy, query, 60)
-    full = (played.share == 1).sum()
-    assert played.spent[-1] == pytest.approx(full + share * ((played.share < 1).sum() - full))
-    assert played.upto(0.5 * share) == 0
-    assert played.upto(3 * share) == 3
+    done = trace.run(strategy, query, 60)
+    full = (done.share == 1).sum()
+    assert done.spent[-1] == pytest.approx(full + share * ((done.share < 1).sum() - full))
+    assert done.upto(0.5 * share) == 0
+    assert done.upto(3 * share) == 3
 
 
 # Predicted latency
 
 
 def test_the_same_device_under_another_name_teaches_nothing(rows):
-    assert set(validate._others(rows, "box_1")) == {"board", "chip", "desk", "edge", "far"}
-    assert "board" not in validate._others(rows, "board_again")
+    assert set(predicted_latency.other_devices(rows, "box_1")) == {"board", "chip", "desk", "edge", "far"}
+    assert "board" not in predicted_latency.other_devices(rows, "board_again")
 
 
 def test_predictions_are_close_and_their_upper_bounds_hold(tables, rows):
-    plain, upper = validate._predicted(TABLE, "chip", 0, tables)
+    plain, upper = predicted_latency.predicted(TABLE, "chip", 0, tables)
     mine = rows.usable("chip")
     truth = rows.latency_ms["chip"][mine]
     assert (upper >= plain).mean() > 0.99
     assert np.corrcoef(np.log(plain[mine]), np.log(truth))[0, 1] > 0.7
     assert (truth <= upper[mine]).mean() > 0.8
     assert (truth <= plain[mine]).mean() < (truth <= upper[mine]).mean()
-    other, _ = validate._predicted(TABLE, "chip", 1, tables)
+    other, _ = predicted_latency.predicted(TABLE, "chip", 1, tables)
     assert (other != plain).any(), "other measurements, other predictions"
 
 
@@ -164,26 +164,27 @@ def test_the_true_latency_is_never_told_where_it_is_predicted(tables, rows, monk
         return strategy
 
     monkeypatch.setattr(validate, "make_strategy", watched)
-    plain, upper = validate._predicted(TABLE, "chip", 0, tables)
-    for setting, believed in ((PLAIN, plain), (UPPER, upper)):
+    plain, upper = predicted_latency.predicted(TABLE, "chip", 0, tables)
+    for setting, expected in ((PLAIN, plain), (UPPER, upper)):
         seen.clear()
         found = validate.run_one(replace(RUN, setting=setting, budget=25, evaluations=50), tables)
         assert all(told == {"accuracy"} for _, told, _ in seen)
         for asked, _, known in seen:
-            np.testing.assert_array_equal(known, believed[rows.find(asked)])
+            np.testing.assert_array_equal(known, expected[rows.find(asked)])
         assert len(found["regret"]) == len(found["excess"]) == 1
 
 
 def test_a_named_winner_that_breaks_the_budget_is_counted_and_has_no_regret(rows):
-    """Three networks, believed to be faster than they are."""
+    """Two networks, predicted to be faster than they are."""
     mine = rows.usable("chip")
     limit = float(np.percentile(rows.latency_ms["chip"][mine], 50))
     slow = mine[rows.latency_ms["chip"][mine] > limit]
     fast = mine[rows.latency_ms["chip"][mine] <= limit]
     order = [fast[np.argmin(rows.accuracy[fast])], slow[np.argmax(rows.accuracy[slow])]]
-    played = validate.Played(rows.genes[order], {}, np.ones(2), np.array([50.0, 100.0]), 0.0)
+    done = trace.Trace(rows.genes[order], {}, np.ones(2), np.array([50.0, 100.0]), 0.0)
     accuracy, latency = rows.accuracy[order], rows.latency_ms["chip"][order]
-    found = validate._regret(played, accuracy, latency, np.full(2, limit / 2), limit, rows, "chip", (50, 100))
+    under = trace.Budget(limit, accuracy, latency, np.full(2, limit / 2))
+    found = trace.regrets(done, under, rows, "chip", (50, 100))
     assert found["regret"] == [pytest.approx(rows.accuracy[fast].max() - accuracy[0]), None]
     assert found["excess"] == [0, pytest.approx(latency[1] / limit - 1)]
 
@@ -368,89 +369,6 @@ def test_a_table_full_of_holes_is_refused(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "accel_nasbench" / "arch_accuracy_throughput.parquet")
     with pytest.raises(UsageError, match="a search would find nothing but holes"):
         small(tmp_path, tmp_path / "out", table="accel_nasbench", device="a100")
-
-
-# What is made of many runs
-
-
-def results(values, strategy="random", setting="paid", **more):
-    """Runs of three seeds on two devices: values(device, seed) -> hypervolume at the first two marks."""
-    found = {}
-    for d, device in enumerate(("a", "b")):
-        for seed in range(3):
-            run = Run(TABLE, device, strategy, setting, None, seed, 100)
-            goal = more.get("goal", lambda d, seed: None)(d, seed)
-            share = [values(d, seed), values(d, seed) + 0.1]
-            found[run] = {"hypervolume": share, "evaluations_to_goal": goal, "own_ms_per_evaluation": 1.0 + seed}
-            lacks = [1 - share[0], 1 - share[1]]
-            found[replace(run, budget=10)] = {"regret": lacks, "excess": [0.0, 0.0], "own_ms_per_evaluation": 1.0 + seed}
-    return found
-
-
-def test_a_summary_has_medians_means_and_intervals():
-    found = leaderboard.summary(results(lambda d, seed: 0.5 + 0.1 * seed + 0.05 * d, goal=lambda d, seed: 80 if seed else None))
-    figures = found["random"]["paid"]
-    values = [0.5, 0.6, 0.7, 0.55, 0.65, 0.75]
-    assert figures["hypervolume"]["value"][:2] == pytest.approx([np.median(values), np.median(values) + 0.1])
-    assert figures["hypervolume"]["value"][2:] == [None] * 3
-    assert 0.5 <= figures["hypervolume"]["low"][0] < 0.625 < figures["hypervolume"]["high"][0] <= 0.75
-    assert figures["evaluations_to_goal"] == {"median": 80, "reached": 4, "runs": 6}
-    assert figures["regret"]["10"]["value"][0] == pytest.approx(1 - np.mean(values))
-    assert figures["regret"]["all"] == figures["regret"]["10"]
-    assert figures["own_ms_per_evaluation"] == 2
-    assert "broken" not in figures
-
-
-def test_a_goal_most_runs_miss_has_no_median():
-    found = leaderboard.summary(results(lambda d, seed: 0.5, goal=lambda d, seed: 90 if seed == 0 else None))
-    assert found["random"]["paid"]["evaluations_to_goal"] == {"median": None, "reached": 2, "runs": 6}
-
-
-def test_budgets_broken_are_a_share_of_runs():
-    found = results(lambda d, seed: 0.5, setting=UPPER)
-    first = next(run for run in found if run.budget)
-    found[first] |= {"regret": [None, 0.4], "excess": [0.3, 0.0]}
-    figures = leaderboard.summary(found)["random"][UPPER]
-    assert figures["broken"]["value"][:2] == pytest.approx([1 / 6, 0])
-    assert figures["excess_where_broken"][:2] == [pytest.approx(0.3), None]
-    assert figures["regret"]["all"]["value"][0] == pytest.approx(0.5), "over those that kept it"
-
-
-def test_a_paired_comparison_sees_through_what_both_share():
-    """Devices and seeds differ by far more than the strategies do."""
-    found = results(lambda d, seed: 0.2 * d + 0.1 * seed) | results(lambda d, seed: 0.2 * d + 0.1 * seed - 0.01, "nsga2")
-    gap = leaderboard.compare(found, "random", "nsga2")
-    assert gap["hypervolume"]["value"][:2] == pytest.approx([0.01, 0.01])
-    assert gap["hypervolume"]["low"][0] == pytest.approx(0.01)
-    assert gap["hypervolume"]["pairs"] == [6, 6, 0, 0, 0]
-    assert gap["regret"]["value"][0] == pytest.approx(-0.01), "less regret is better"
-    assert leaderboard.compare(found, "nsga2", "random")["hypervolume"]["high"][0] == pytest.approx(-0.01)
-
-
-def test_runs_without_a_partner_are_left_out_of_a_comparison():
-    found = results(lambda d, seed: 0.5) | results(lambda d, seed: 0.4, "nsga2")
-    for run in [run for run in found if run.strategy == "nsga2" and run.seed == 2 and run.device == "a"]:
-        del found[run]
-    gap = leaderboard.compare(found, "random", "nsga2")
-    assert gap["hypervolume"]["pairs"][0] == 5
-    assert gap["hypervolume"]["value"][0] == pytest.approx(0.1)
-    with pytest.raises(UsageError, match="'random' and 'local' have no runs in setting 'paid'"):
-        leaderboard.compare(found, "random", "local")
-    with pytest.raises(UsageError, match="have no runs in setting 'known'"):
-        leaderboard.compare(found, "random", "nsga2", "known")
-
-
-def test_of_two_runs_of_a_cell_the_longest_counts():
-    found = results(lambda d, seed: 0.5)
-    longer = {
-        replace(run, evaluations=200): {**r, "hypervolume": [0.5, 0.6, 0.9]} for run, r in found.items() if not run.budget
-    }
-    assert leaderboard.summary(found | longer)["random"]["paid"]["hypervolume"]["value"][:3] == pytest.approx([0.5, 0.6, 0.9])
-
-
-def test_two_seeds_have_no_interval():
-    few = {run: r for run, r in results(lambda d, seed: 0.5 + 0.1 * seed).items() if run.seed < 2}
-    assert leaderboard.summary(few)["random"]["paid"]["hypervolume"]["low"] == [None] * 5
 
 
 def test_every_cell_of_the_table_can_be_asked(rows):
