@@ -28,6 +28,7 @@ from hwbench.cli._console import progress
 from hwbench.core import conformal
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.core.typed_json import encode
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.network.spec import OpSpec, Setting
@@ -99,7 +100,7 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
     seconds = time.monotonic() - started
     measured = stored_networks(test, Target.of(setting=SETTING, workspace=workspace))
     predictor = fitted.predictors["min"]
-    part = fitted.card["statistics"]["min"]
+    part = encode(fitted.card)["statistics"]["min"]
 
     def pairs(chosen: Architectures) -> tuple[np.ndarray, ...]:
         loads = [spaces.lower(chosen.space, column) for column in chosen.population.T]
@@ -132,15 +133,15 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
     started = time.monotonic()
     card = onnx_latency.fit_models(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
     return {
-        "predictor": fitted.card["predictor"],
-        "additivity": fitted.card["additivity"],
+        "predictor": fitted.card.predictor,
+        "additivity": fitted.card.additivity,
         "band": part["band"],
         "band_by_space": part["band_by_space"],
-        "noise_ceiling": fitted.card["noise_ceiling"],
+        "noise_ceiling": fitted.card.noise_ceiling,
         "test": rows,
         "fit_seconds": seconds,
         "kernel_fit_seconds": time.monotonic() - started,
-        "kernel_card": {k: card[k] for k in ("errors", "statistics")},
+        "kernel_card": {k: encode(card)[k] for k in ("errors", "statistics")},
     }
 
 

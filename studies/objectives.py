@@ -33,6 +33,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, fingerprint, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
+from hwbench.core.typed_json import encode
 from hwbench.device.target import Target
 from hwbench.optimize import space_problem
 from hwbench.optimize.cost import latency_cost
@@ -243,10 +244,10 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
         "space": SPACE,
         "proxy": PROXY,
         "statistic": STATISTIC,
-        "device": fitted.card["device"],
+        "device": fitted.card.device,
         "runtime": RUNTIME,
         "setting": asdict(fitted.target.setting),
-        "predictor": fingerprint(fitted.card["statistics"]),
+        "predictor": fingerprint(encode(fitted.card.statistics)),
         "seeds": seeds,
         "evaluations": evaluations,
         "steps": steps,

@@ -25,6 +25,7 @@ import numpy as np
 from hwbench.cli._console import progress, table
 from hwbench.core import registry, stats
 from hwbench.core.files import write_json
+from hwbench.core.typed_json import encode
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.lut import latency
@@ -93,7 +94,7 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
             level: {"rows": t.rows, "doubtful": len(t.doubtful), "failed": dict(t.failed)}
             for level, t in (("blocks", made), ("primitives", parts))
         },
-        "card": {k: fitted.card[k] for k in ("statistics", "noise", "rebuild")},
+        "card": {k: encode(fitted.card)[k] for k in ("statistics", "noise", "rebuild")},
         "estimates": {name: summarise(group) for name, group in groups.items()},
         "two_measurements": {name: asdict(repeat_agreement(group)) for name, group in groups.items()},
         "noise": latency.noise(rows),

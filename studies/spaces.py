@@ -32,6 +32,7 @@ from hwbench.cli._console import progress
 from hwbench.core import registry
 from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.core.typed_json import encode
 from hwbench.device import files as devices
 from hwbench.device.target import Target
 from hwbench.network.graph import Network, Workload
@@ -87,7 +88,7 @@ def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tup
                 policy=policies["networks"], tick=tick,
             )  # fmt: skip
         took["fit_seconds"] = time.monotonic() - started
-    card = fitted.card
+    card = encode(fitted.card)
     about = {
         "name": card["predictor"],
         "why": (card["additivity"] or {}).get("why"),
@@ -135,7 +136,7 @@ def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Wor
 
 def nearest_median(keys: list[str], latency: np.ndarray, fitted: Fitted) -> int:
     """The architecture nearest the median latency that the predictor has not seen."""
-    seen = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"]}
+    seen = {*fitted.card.fit_networks, *fitted.card.holdout_networks}
     away = np.abs(latency - np.median(latency))
     return next(int(i) for i in np.argsort(away, kind="stable") if keys[i] not in seen)
 

@@ -31,6 +31,7 @@ from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.core.typed_json import encode
 from hwbench.device import files as devices
 from hwbench.device.target import Target
 from hwbench.lut.table import Lut
@@ -122,8 +123,8 @@ def _fitted(runtime: str, workspace: Path) -> dict[str, Any]:
     asked: dict[str, Any] = {"runtime": runtime, "workspace": workspace, "networks": FIT_NETWORKS, "holdout": FIT_NETWORKS}
     try:
         with progress(f"{runtime}: networks") as tick:
-            summed = hwbench.fit(FIT_SPACES, predictor="calibrated_sum", tick=tick, **asked).card["statistics"]["min"]
-        chosen = hwbench.fit(FIT_SPACES, stored=True, **asked).card
+            summed = encode(hwbench.fit(FIT_SPACES, predictor="calibrated_sum", tick=tick, **asked).card)["statistics"]["min"]
+        chosen = encode(hwbench.fit(FIT_SPACES, stored=True, **asked).card)
     except HwbenchError as error:
         return {"refused": str(error)}
     parts = ("holdout", "holdout_by_space", "noise_ceiling", "state", "band")

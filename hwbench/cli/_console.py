@@ -35,8 +35,9 @@ PREDICTED_COLUMNS = {
 def emit_json(document: Any) -> None:
     """One JSON document on one line."""
     from hwbench.core.files import without_nan
+    from hwbench.core.typed_json import encode
 
-    typer.echo(json.dumps(without_nan(document), allow_nan=False, default=str))
+    typer.echo(json.dumps(without_nan(encode(document)), allow_nan=False, default=str))
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> None:

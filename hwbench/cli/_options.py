@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,3 +72,13 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
             raise UsageError(f"{option} '{text}' is not understood; write name=value.")
         found[name] = value
     return found
+
+
+def refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Raises UsageError if one of these parameters was given on the command line, where it says nothing."""
+    from hwbench.core.errors import UsageError
+
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{why}: leave out {parameter.opts[0]}.")

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
+if TYPE_CHECKING:
+    from hwbench.predictor.card_types import OnnxCard, TableCard
+    from hwbench.predictor.space_latency import Fitted
+
+OF_TABLES = (
+    "source", "beside", "features", "target", "out", "regressor", "where", "noise_column", "twins", "repeats", "rising",
+    "limit", "coverage", "tables",
+)  # fmt: skip
+"""Options that say something of --from only."""
+OF_NETWORKS = ("kernels", "runtime", "threads", "batch", "dtype", "predictor", "networks", "holdout", "stored")
+"""Options that say something of networks hwbench measures only."""
+
 
 def run(
+    context: typer.Context,
     space: Annotated[
         list[str] | None,
         typer.Option("--space", help="Search space; repeat for several. With --from: whose sample (or all) the rows are."),
@@ -58,93 +72,140 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Fit a latency predictor: for networks of spaces, for any ONNX model (--kernels), or to a table (--from)."""
-    import hwbench
     from hwbench.core.errors import UsageError
 
     if source is None and not space:
         raise UsageError("Give --space (networks are measured) or --from FILE.parquet (they were).")
-    if source is not None and len(space or []) > 1:
-        raise UsageError(f"With --from, --space names the one space its rows are a sample of; {len(space or [])} were given.")
     if source is not None:
-        from hwbench.predictor.tabular import fit
-
-        if out is None or not features:
-            raise UsageError("--from needs --features A,B,C and --out DIR.")
-        card = fit.fit_table(
+        options.refuse(context, OF_NETWORKS, "--from fits to measurements that were made")
+        fit_table(
             source,
-            _names(features),
-            target,
-            out,
-            regressor,
-            coverage,
-            seed,
-            "unknown" if device == "local" else device,
-            options.pairs("--where", where),
-            limit,
-            noise_column or [],
-            repeats,
-            _names(rising),
-            None if Path(source).exists() else tables,
-            beside or [],
-            twins,
-            space[0] if space else None,
+            spaces=space or [],
+            out=out,
+            json=json,
+            features=_names(features),
+            target=target,
+            regressor=regressor,
+            coverage=coverage,
+            seed=seed,
+            device="unknown" if device == "local" else device,
+            where=options.pairs("--where", where),
+            limit=limit,
+            noise=noise_column or [],
+            repeats=repeats,
+            rising=_names(rising),
+            tables=None if Path(source).exists() else tables,
+            beside=beside or [],
+            twins=twins,
         )
-        _say_table(card, out, json)
         return
-    assert space
-    setting = options.setting(dtype, batch, threads)
+    options.refuse(context, OF_TABLES, "without --from, networks of the --space are measured")
+    asked: dict[str, Any] = {
+        "device": device,
+        "runtime": runtime,
+        "setting": options.setting(dtype, batch, threads),
+        "workspace": workspace,
+        "networks": networks,
+        "holdout": holdout,
+        "seed": seed,
+        "stored": stored,
+    }
     if kernels:
-        from hwbench.predictor import onnx_latency
+        options.refuse(context, ("predictor",), "--kernels has a predictor of its own")
+        fit_kernels(space or [], asked, json)
+    else:
+        fit_networks(space or [], {**asked, "predictor": predictor}, json)
 
-        with console.progress("measuring networks") as tick:
-            card = onnx_latency.fit_models(
-                space, device, runtime, setting, workspace, networks, holdout, seed, stored=stored, tick=tick
-            )
-        _say_kernels(card, json)
-        return
+
+def fit_networks(spaces: list[str], asked: Mapping[str, Any], json: bool) -> None:
+    """A predictor of the spaces' networks."""
+    import hwbench
+
     with console.progress("measuring networks") as tick:
-        done = hwbench.fit(
-            space, device, runtime, setting, workspace, predictor, networks, holdout, seed, tick=tick, stored=stored
-        )
+        done = hwbench.fit(spaces, tick=tick, **asked)
     if json:
         console.emit_json({"folder": str(done.folder), "card": done.card})
-        return
-    rows = []
-    for statistic, part in done.card["statistics"].items():
-        for name, error in {"all": part["holdout"], **part["holdout_by_space"]}.items():
-            rows.append(
-                {"statistic": statistic, "space": name, **{k: error[k] for k in ("n", "kendall_tau")}, **_percent(error)}
-            )
+    else:
+        _show_networks(done)
+
+
+def fit_kernels(spaces: list[str], asked: Mapping[str, Any], json: bool) -> None:
+    """A predictor of any ONNX model, by its kernels."""
+    from hwbench.predictor import onnx_latency
+
+    with console.progress("measuring networks") as tick:
+        card = onnx_latency.fit_models(spaces, tick=tick, **asked)
+    if json:
+        console.emit_json({"card": _but(card, "kernels")})
+    else:
+        _show_kernels(card)
+
+
+def fit_table(source: str, spaces: list[str], out: Path | None, features: list[str], json: bool, **asked: Any) -> None:
+    """A predictor of a column of anyone's table."""
+    from hwbench.core.errors import UsageError
+    from hwbench.predictor.tabular import fit
+
+    if len(spaces) > 1:
+        raise UsageError(f"With --from, --space names the one space its rows are a sample of; {len(spaces)} were given.")
+    if out is None or not features:
+        raise UsageError("--from needs --features A,B,C and --out DIR.")
+    card = fit.fit_table(source, features, out=out, space=spaces[0] if spaces else None, **asked)
+    if json:
+        console.emit_json({"folder": str(out), "card": _but(card, "state", "encodings")})
+    else:
+        _show_table(card, out)
+
+
+def _but(card: TableCard | OnnxCard, *left_out: str) -> dict[str, Any]:
+    """A card's document without what only a program reads."""
+    from hwbench.core.typed_json import encode
+
+    return {name: value for name, value in encode(card).items() if name not in left_out}
+
+
+def _show_networks(done: Fitted) -> None:
+    rows = [
+        {"statistic": statistic, "space": name, **{k: error[k] for k in ("n", "kendall_tau")}, **_percent(error)}
+        for statistic, part in done.card.statistics.items()
+        for name, error in {"all": part.holdout, **part.holdout_by_space}.items()
+    ]
     console.table(f"Errors on networks the fit has not seen -> {done.folder}", rows)
-    if done.card["additivity"]:
-        typer.echo(f"predictor {done.card['predictor']}: {done.card['additivity']['why']}")
-    band = done.card["statistics"]["min"]["band"]
-    low, high = math.expm1(band["below"]), math.expm1(band["above"])
-    typer.echo(f"interval (min): {low:+.1%} to {high:+.1%} ({band['how']})")
-    if fill := done.card["fill"]:
+    if done.card.additivity:
+        typer.echo(f"predictor {done.card.predictor}: {done.card.additivity['why']}")
+    if band := done.card.statistics["min"].band:
+        typer.echo(f"interval (min): {math.expm1(band.below):+.1%} to {math.expm1(band.above):+.1%} ({band.how})")
+    if fill := done.card.fill:
         typer.echo(
             f"{fill['rows']} rows were not measured but filled in; measured: {fill['measured_share']:.0%} of the spaces' ops."
         )
 
 
-def _percent(error: dict[str, float]) -> dict[str, str]:
+def _show_kernels(card: OnnxCard) -> None:
+    least = card.statistics["min"]
+    rows = [
+        {"networks of": name, "n": error["n"], **_percent(error)}
+        for name, error in {"all, families known": least.holdout or {}, **(least.unseen_family or {})}.items()
+    ]
+    console.table("Errors on networks the fit has not seen; single families were left out of it altogether", rows)
+    typer.echo(f"{card.kernels.rows} kernels; interval: {least.band.how}, times the doubt of each model")
+
+
+def _show_table(card: TableCard, out: Path) -> None:
+    rows = [{"rows": split, **_accuracies(errors)} for split, errors in card.errors.items() if isinstance(errors, dict)]
+    console.table(f"{card.regressor} for {card.target} -> {out}", rows)
+    typer.echo(f"coverage: {_line(card.coverage)}")
+    typer.echo(f"noise ceiling: {_line(card.noise_ceiling)}")
+    for warning in card.warnings:
+        typer.echo(f"  note: {warning}")
+
+
+def _percent(error: Mapping[str, float]) -> dict[str, str]:
     return {f"{key} %": f"{100 * error[key]:.2f}" for key in ("mean_abs_error", "p95_abs_error", "max_abs_error", "bias")}
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _say_table(card: dict[str, Any], out: Path, json: bool) -> None:
-    if json:
-        console.emit_json({"folder": str(out), "card": {k: v for k, v in card.items() if k not in ("state", "encodings")}})
-        return
-    rows = [{"rows": split, **_accuracies(errors)} for split, errors in card["errors"].items() if isinstance(errors, dict)]
-    console.table(f"{card['regressor']} for {card['target']} -> {out}", rows)
-    typer.echo(f"coverage: {_line(card['coverage'])}")
-    typer.echo(f"noise ceiling: {_line(card['noise_ceiling'])}")
-    for warning in card["warnings"]:
-        typer.echo(f"  note: {warning}")
 
 
 def _accuracies(errors: dict[str, Any]) -> dict[str, Any]:
@@ -155,16 +216,3 @@ def _line(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
     return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _say_kernels(card: dict[str, Any], json: bool) -> None:
-    if json:
-        console.emit_json({"card": {k: v for k, v in card.items() if k != "kernels"}})
-        return
-    least = card["statistics"]["min"]
-    rows = [
-        {"networks of": name, "n": error["n"], **_percent(error)}
-        for name, error in {"all, families known": least["holdout"], **least["unseen_family"]}.items()
-    ]
-    console.table("Errors on networks the fit has not seen; single families were left out of it altogether", rows)
-    typer.echo(f"{card['kernels']['rows']} kernels; interval: {least['band']['how']}, times the doubt of each model")

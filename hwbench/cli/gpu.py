@@ -32,25 +32,27 @@ def fit(
 ) -> None:
     """Fit on NeuSight's table of GPU operators and store the predictor."""
     from hwbench.core.errors import UsageError
+    from hwbench.core.typed_json import encode
     from hwbench.predictor.gpu import fit as gpu_fit
 
     if tables is None:
         raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
-    stored = gpu_fit.make(tables, out, leave_out or (), adapt, measured, workspace)
+    stored = gpu_fit.make(tables, out, leave_out=leave_out or (), adapt_to=adapt, measured=measured, workspace=workspace)
     if json:
-        console.emit_json({"folder": str(out), "card": {key: value for key, value in stored.items() if key != "state"}})
+        card = {name: value for name, value in encode(stored).items() if name != "state"}
+        console.emit_json({"folder": str(out), "card": card})
         return
     rows = []
-    for kind, chips in stored["errors"]["zero_shot"].items():
+    for kind, chips in stored.errors["zero_shot"].items():
         for name in chips:
             row = {"kind": kind, "GPU left out": name}
-            for how in list(stored["errors"])[:2]:
-                row[f"{how} error %"] = _percent(stored["errors"][how][kind][name])
-                row[f"{how} covered %"] = _percent(stored["coverage"][how][kind].get(name))
+            for how in list(stored.errors)[:2]:
+                row[f"{how} error %"] = _percent(stored.errors[how][kind][name])
+                row[f"{how} covered %"] = _percent((stored.coverage or {})[how][kind].get(name))
             rows.append(row)
     console.table(f"Errors on GPUs left out in turn -> {out}", rows)
-    for title, by_kind in list(stored["errors"].items())[2:]:
-        inside = stored["coverage"][title]
+    for title, by_kind in list(stored.errors.items())[2:]:
+        inside = (stored.coverage or {})[title]
         rows = [{"kind": k, "error %": _percent(v), "covered %": _percent(inside[k])} for k, v in by_kind.items()]
         console.table(title, rows)
 

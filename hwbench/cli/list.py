@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
+
+if TYPE_CHECKING:
+    from hwbench.predictor.card_types import Card
 
 PLURALS = {
     "ops": "op", "spaces": "space", "reaches": "transport", "runtimes": "runtime", "regressors": "regressor",
@@ -59,26 +62,26 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
     """One row per stored predictor, of whatever kind; what a card does not state is a dash."""
     from hwbench.core.errors import HwbenchError
     from hwbench.core.workspace import Workspace
-    from hwbench.predictor.space_latency import read_card
+    from hwbench.predictor import card as cards
 
     found = []
     for path in Workspace.at(str(workspace)).each("predictors", pattern="*/*/card.json"):
         row = {"name": f"{path.parent.parent.name}/{path.parent.name}"}
         try:
-            card = read_card(path)
+            card = cards.read(path)
         except HwbenchError as error:  # one bad card must not hide the others
             found.append({**row, "about": f"unreadable: {error}"})
             continue
-        spaces = f" for {', '.join(card['spaces'])}" if card.get("spaces") else ""
+        spaces = f" for {', '.join(card.spaces)}" if card.spaces else ""
         found.append(
             {
                 **row,
-                "about": f"fitted {card.get('predictor') or card.get('regressor') or 'predictor'}{spaces}",
-                "kind": str(card.get("kind", "-")),
-                "error": _stated(card.get("errors"), "mean_abs_error"),
-                "coverage": _stated(card.get("coverage"), "covered"),
-                "ceiling": _stated(card.get("noise_ceiling"), "mean_abs_error"),
-                "data": _data(card.get("data")),
+                "about": f"fitted {card.method}{spaces}",
+                "kind": card.kind,
+                "error": _stated(card.errors, "mean_abs_error"),
+                "coverage": _stated(card.coverage, "covered"),
+                "ceiling": _stated(card.noise_ceiling, "mean_abs_error"),
+                "data": _data(card),
             }
         )
     return found
@@ -114,10 +117,6 @@ def _numbers(stated: dict[str, Any]) -> Iterator[float]:
             yield float(value)
 
 
-def _data(stated: Any) -> str:
-    if isinstance(stated, list):
-        return ", ".join(map(_data, stated))
-    if not isinstance(stated, dict):
-        return "-" if stated is None else str(stated)
-    rows = stated.get("rows")
-    return f"{stated.get('file', '-')}{f', {rows} rows' if rows is not None else ''}"
+def _data(card: Card) -> str:
+    rows = ("" if each.rows is None else f", {each.rows} rows" for each in card.files)
+    return ", ".join(each.file + more for each, more in zip(card.files, rows, strict=True)) or "-"

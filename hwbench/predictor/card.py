@@ -14,27 +14,36 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hwbench import __version__
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import atomic_write, read_json, without_nan, write_json
+from hwbench.core.typed_json import decode, encode
+from hwbench.predictor.card_types import SUM, TYPES, Card
+
+AnyCard = TypeVar("AnyCard", bound=Card)
 
 VERSION = 2
-REQUIRED = ("kind", "device", "data", "features", "errors", "coverage", "noise_ceiling", "rebuild")
-"""What every card of this version states; `null` where it does not exist, never left out."""
 CARD, ARRAYS = "card.json", "arrays.npz"
 TABLES = "HWBENCH_TABLES"
 """Names the folder of public tables, in the environment and in commands of cards."""
 
 
-def write(folder: Path, card: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Stores arrays and card; the card carries the arrays' hash. Returns the card as stored."""
-    missing = [name for name in REQUIRED if name not in card]
-    if missing:
-        raise UsageError(f"A predictor card must state {', '.join(missing)}.")
+def write(folder: Path, kind: type[AnyCard], document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> AnyCard:
+    """Stores arrays and card; the card carries the arrays' hash. Returns the card as stored.
+
+    Args:
+        folder: Of the predictor.
+        kind: The dataclass of its kind of card.
+        document: What the card states, as JSON values.
+        arrays: What is too long for a card.
+
+    Raises:
+        DataError: the document lacks a field of its kind of card; `null` where something does not exist, never left out.
+    """
     objects = [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]
     if objects:
         raise UsageError(f"Array '{objects[0]}' holds Python objects: only numbers and fixed-width text are stored.")
@@ -42,33 +51,74 @@ def write(folder: Path, card: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     whole = {
         "schema": VERSION,
-        **card,
+        **document,
         "hwbench_version": __version__,
         "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
+    card = decode(kind, without_nan(whole), f"The card of {folder}")
     atomic_write(folder / ARRAYS, buffer.getvalue())
-    write_json(folder / CARD, whole)
-    return whole
-
-
-def read(folder: str | Path) -> dict[str, Any]:
-    """The card of a folder (or the card file itself).
-
-    Raises:
-        UsageError: there is no card.
-        DataError: it comes from a newer hwbench or is no JSON.
-    """
-    path = Path(folder)
-    path = path if path.name == CARD else path / CARD
-    card = read_json(path, "predictor card")
-    if not isinstance(card, dict) or not isinstance(card.get("schema"), int):
-        raise DataError(f"{path} is not a predictor card: it states no schema.")
-    if card["schema"] > VERSION:
-        raise DataError(f"{path} has schema {card['schema']}, this hwbench knows {VERSION}: update hwbench.")
+    write_json(folder / CARD, encode(card))
     return card
 
 
-def read_arrays(folder: str | Path, card: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def read(folder: str | Path) -> Card:
+    """The card of a folder (or the card file itself), brought to the present version.
+
+    Raises:
+        UsageError: there is no card.
+        DataError: it comes from a newer hwbench, is no JSON, or a field is missing or of another type.
+    """
+    path = Path(folder)
+    path = path if path.name == CARD else path / CARD
+    document = read_json(path, "predictor card")
+    if not isinstance(document, dict) or not isinstance(document.get("schema"), int):
+        raise DataError(f"{path} is not a predictor card: it states no schema.")
+    if document["schema"] > VERSION:
+        raise DataError(f"{path} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
+    return of_document(document, str(path))
+
+
+def read_as(kind: type[AnyCard], folder: str | Path, what: str) -> AnyCard:
+    """The card of a folder, which must be of one kind.
+
+    Args:
+        kind: The dataclass of that kind.
+        folder: Of the predictor.
+        what: What is asked of it, for the message.
+
+    Raises:
+        DataError: it is of another kind.
+    """
+    card = read(folder)
+    if not isinstance(card, kind):
+        raise DataError(f"{folder} is a '{card.kind}' predictor; {what}")
+    return card
+
+
+def of_document(document: Mapping[str, Any], source: str) -> Card:
+    """A card from its JSON document, typed by its kind.
+
+    Raises:
+        DataError: a field is missing or of another type; the message names it.
+    """
+    present = _from_version_1(document) if document["schema"] == 1 and "statistics" in document else document
+    return decode(TYPES.get(str(present.get("kind")), Card), without_nan(dict(present)), source)
+
+
+def _from_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 1 knew calibrated sums only, and stated neither coverage nor ceiling; its statistics stay as they are."""
+    least = document["statistics"]["min"]
+    return {
+        **document,
+        "kind": SUM,
+        "data": {"file": document["lut"]["path"], "sha256": document["lut"]["sha256"], "rows": None, "networks": None},
+        "features": sorted(least["state"]["coefficients"]),
+        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
+        **dict.fromkeys(("coverage", "noise_ceiling", "additivity", "fill")),
+    }
+
+
+def read_arrays(folder: str | Path, card: Card) -> dict[str, np.ndarray]:
     """The arrays a card belongs to; never unpickles.
 
     Raises:
@@ -76,13 +126,13 @@ def read_arrays(folder: str | Path, card: Mapping[str, Any]) -> dict[str, np.nda
     """
     stored_at = Path(folder) / ARRAYS
     raw = stored_at.read_bytes() if stored_at.exists() else b""
-    if hashlib.sha256(raw).hexdigest() != card.get("arrays_sha256"):
-        raise DataError(f"{stored_at} does not belong to its card (missing or edited). Run: {card.get('rebuild')}")
+    if hashlib.sha256(raw).hexdigest() != card.arrays_sha256:
+        raise DataError(f"{stored_at} does not belong to its card (missing or edited). Run: {card.rebuild}")
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
             return dict(stored)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{stored_at} does not hold plain arrays ({error}). Run: {card.get('rebuild')}") from error
+        raise DataError(f"{stored_at} does not hold plain arrays ({error}). Run: {card.rebuild}") from error
 
 
 def data_of(path: str | Path, rows: int) -> dict[str, Any]:
@@ -102,13 +152,13 @@ def with_tables(command: str) -> str:
     return f'{command} --tables "${TABLES}"'
 
 
-def sha256_of(card: Mapping[str, Any]) -> str:
+def sha256_of(card: Card) -> str:
     """The hash of a whole card, and through it of its arrays."""
-    return hashlib.sha256(json.dumps(without_nan(dict(card)), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(encode(card), sort_keys=True).encode()).hexdigest()
 
 
-def copy(folder: Path, card: Mapping[str, Any], target: Path) -> None:
+def copy(folder: Path, card: Card, target: Path) -> None:
     """Puts a copy of a stored predictor into another folder; one that is there stays."""
     if not (target / CARD).exists():
         atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
-        write_json(target / CARD, dict(card))
+        write_json(target / CARD, encode(card))

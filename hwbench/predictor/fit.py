@@ -31,8 +31,9 @@ from hwbench.predictor import additivity
 from hwbench.predictor import card as cards
 from hwbench.predictor.aggregator.base import FILLED, Aggregator, pack, sum_ops
 from hwbench.predictor.baselines import calibrated_baselines
+from hwbench.predictor.card_types import SUM, SumCard
 from hwbench.predictor.op_latency import OpModel
-from hwbench.predictor.space_latency import KIND, Fitted, fit_command, predictor_name, read_card, rows_of
+from hwbench.predictor.space_latency import Fitted, fit_command, predictor_name, rows_of
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.space import lowering, slots
@@ -103,7 +104,7 @@ def fit(
         arrays[FILLED] = np.array(filled)
     least = document["statistics"]["min"]
     card = {
-        "kind": KIND,
+        "kind": SUM,
         **provenance(target, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
         "features": sorted(
@@ -123,7 +124,7 @@ def fit(
     }
     folder = target.workspace.path("predictors", target.device, predictor_name(target, names))
     name = f"{target.device}/{folder.name}"
-    return Fitted(folder, cards.write(folder, card, arrays), predictors, target, name, frozenset(filled))
+    return Fitted(folder, cards.write(folder, SumCard, card, arrays), predictors, target, name, frozenset(filled))
 
 
 def provenance(target: Target, table: Lut, names: Sequence[str], networks: tuple[int, int], seed: int) -> dict[str, Any]:
@@ -147,18 +148,17 @@ def refit(place: Workspace, folder: str | Path) -> Fitted:
         place: Workspace; tables it lacks are taken from the shipped ones.
         folder: Of the predictor.
     """
-    card = read_card(folder)
-    sizes = card["networks_per_space"]
+    card = cards.read_as(SumCard, folder, "only sums over ops are fitted again from networks.")
     return fit(
-        card["spaces"],
-        device=card["device"],
-        runtime=card["runtime"],
-        setting=Setting(**card["setting"]),
+        card.spaces,
+        device=card.device,
+        runtime=card.runtime,
+        setting=card.setting,
         workspace=place.root,
-        predictor=AUTO if card["additivity"] else card["predictor"],
-        networks=sizes["fit"],
-        holdout=sizes["holdout"],
-        seed=card["seed"],
+        predictor=AUTO if card.additivity else card.predictor,
+        networks=card.networks_per_space.fit,
+        holdout=card.networks_per_space.holdout,
+        seed=card.seed,
         stored=True,
     )
 

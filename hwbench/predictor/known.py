@@ -7,7 +7,7 @@ A device that cannot be measured from here is not told to be profiled: what exis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -20,15 +20,13 @@ from hwbench.device.files import Device
 from hwbench.network.op.base import op_of
 from hwbench.network.work import primitives
 from hwbench.predictor import card as cards
-from hwbench.predictor.gpu.latency import MAPPING, Unpriced
+from hwbench.predictor.card_types import COLUMNS, GPU, ONNX, SUM, TABLE, TRANSFER, ColumnsCard, MeasuredCard, TableCard
+from hwbench.predictor.gpu.latency import FAMILY, MAPPING, Unpriced
+from hwbench.predictor.tabular.encode import Encoding
 from hwbench.space import slots
 from hwbench.space.base import Space
 
-SUMS, COLUMNS, GPU, ONNX = ("op-sum",), ("table", "transfer"), "gpu-ops", "onnx"
-"""Kinds of cards, by what they can be asked: networks of a space, columns of a table, GPU operators, ONNX files."""
-WORDS = {"op-sum": "sums", "table": "regression", "transfer": "transfer", GPU: "GPU operators", ONNX: "ONNX files"}
-GPU_FAMILY = "gpu"
-"""Folder of predictors/ for models of any GPU with a data sheet."""
+WORDS = {SUM: "sums", TABLE: "regression", TRANSFER: "transfer", GPU: "GPU operators", ONNX: "ONNX files"}
 NETWORKS = ".networks"
 
 
@@ -111,7 +109,7 @@ def known_of(device: Device, place: Workspace) -> Known:
     metric = "instructions" if emulated else "latency"
     tables = _tables(device.name, place, metric)
     predictors = _predictors(device, place)
-    spaces = dict.fromkeys(space for each in predictors if each.kind in (*SUMS, *COLUMNS) for space in each.spaces)
+    spaces = dict.fromkeys(space for each in predictors if each.kind in (SUM, *COLUMNS) for space in each.spaces)
     return Known(
         tables=tables,
         predictors=predictors,
@@ -148,7 +146,7 @@ def _rows(path: Path) -> int:
 
 def _predictors(device: Device, place: Workspace) -> tuple[Predictor, ...]:
     """Those of the device, and for a GPU those of any."""
-    folders = (device.name, GPU_FAMILY) if device.kind == "gpu" else (device.name,)
+    folders = (device.name, FAMILY) if device.kind == "gpu" else (device.name,)
     paths = [path for folder in folders for path in place.each("predictors", folder, pattern=f"*/{cards.CARD}")]
     return tuple(_of_card(path) for path in paths)
 
@@ -159,31 +157,28 @@ def _of_card(path: Path) -> Predictor:
         card = cards.read(path)
     except HwbenchError as error:  # one bad card must not hide the others
         return Predictor(name, "unknown", (), unreadable=str(error))
-    kind = str(card.get("kind", SUMS[0]))  # version 1 knew sums only
-    spaces = _spaces_of_columns(card) if kind in COLUMNS else tuple(card.get("spaces") or ())
-    return Predictor(name, kind, spaces, card.get("runtime"), _setting(card.get("setting")), card.get("target"))
+    if isinstance(card, MeasuredCard):
+        return Predictor(name, card.kind, card.spaces, card.runtime, card.setting.key)
+    if isinstance(card, ColumnsCard):
+        return Predictor(name, card.kind, _spaces_of_columns(card), target=card.target)
+    return Predictor(name, card.kind, card.spaces)
 
 
-def _setting(stated: Any) -> str | None:
-    return f"{stated['dtype']}-b{stated['batch']}-t{stated['threads']}-{stated['scenario']}" if stated else None
-
-
-def _spaces_of_columns(card: Mapping[str, Any]) -> tuple[str, ...]:
+def _spaces_of_columns(card: ColumnsCard) -> tuple[str, ...]:
     """Registered spaces whose genes are the columns of a table, or those the card states."""
-    if card.get("spaces"):
-        return tuple(card["spaces"])
-    if not str(card.get("target", "")).endswith("_ms"):
+    if card.spaces:
+        return card.spaces
+    if not isinstance(card, TableCard) or not card.target.endswith("_ms"):
         return ()
-    encodings = card.get("encodings") or []
-    return tuple(name for name in registry.names("space") if _is_of(registry.get("space", name), encodings))
+    return tuple(name for name in registry.names("space") if _is_of(registry.get("space", name), card.encodings))
 
 
-def _is_of(space: Space, encodings: Sequence[Mapping[str, Any]]) -> bool:
+def _is_of(space: Space, encodings: Sequence[Encoding]) -> bool:
     """Whether columns and genes have the same names and, where they are words, the same choices."""
     choices: dict[str, set[Any]] = {}
     for gene in space.genes:
         choices.setdefault(gene.name, set()).update(gene.choices)
-    columns = {each["column"]: set(each.get("levels") or ()) for each in encodings}
+    columns = {each.column: set(each.levels) for each in encodings}
     return choices.keys() == columns.keys() and all(not levels or levels == choices[name] for name, levels in columns.items())
 
 

@@ -22,6 +22,7 @@ from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import space_latency as sums
 from hwbench.predictor.base import LatencyModel, Refusal, SpaceLatency
+from hwbench.predictor.card_types import Card, GpuCard, SumCard, TableCard, TransferCard
 from hwbench.predictor.few_shot.latency import TransferLatency
 from hwbench.predictor.gpu import latency as gpu_latency
 from hwbench.predictor.gpu.latency import GpuLatency
@@ -31,8 +32,6 @@ from hwbench.space.base import Space
 
 KEPT = "predictors"
 """Folder of a search that keeps the predictors it used, each under its fingerprint."""
-TABLE, TRANSFER = "table", "transfer"
-"""Kinds of cards whose predictors know the columns of a table."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Chosen:
     """The predictor that answers for a space, with the files it comes from."""
 
     folder: Path
-    card: Mapping[str, Any]
+    card: Card
     model: LatencyModel
     latency: SpaceLatency
 
@@ -78,20 +77,20 @@ def choose(space: Space, statistic: str, target: Target, uncertified: bool = Fal
 def _knowing(
     space: Space,
     statistic: str,
-    stored: Sequence[tuple[Path, dict[str, Any]]],
+    stored: Sequence[tuple[Path, SumCard]],
     target: Target,
     refusals: list[Refusal],
 ) -> Iterator[Chosen]:
     """Sums calibrated on the space, then tables whose columns are its genes, samples of it first; why not is noted."""
     for folder, card in stored:
-        if space.name in card["spaces"]:
+        if space.name in card.spaces:
             found = _of((folder, card), sums.open_sum(folder, card, target), space, statistic)
             if isinstance(found, Refusal):
                 raise found.raised()
             yield found
-    columns = sorted(_of_columns(target), key=lambda each: space.name not in each[1].get("spaces", ()))
-    for folder, card in columns:
-        found = _of((folder, card), _open_columns(folder, card, target), space, statistic)
+    columns = sorted(_of_columns(target), key=lambda each: space.name not in each[1].spaces)
+    for folder, known in columns:
+        found = _of((folder, known), _open_columns(folder, known, target), space, statistic)
         if isinstance(found, Chosen) and (target.runtime, target.setting) != (DEFAULT_RUNTIME, Setting()):
             found = Refusal(
                 f"{target.device}/{folder.name} knows one setting only, its table's: "
@@ -103,15 +102,15 @@ def _knowing(
             yield found
 
 
-def _of_columns(target: Target) -> list[tuple[Path, dict[str, Any]]]:
+def _of_columns(target: Target) -> list[tuple[Path, TableCard | TransferCard]]:
     """(folder, card) of regressions over columns and of transfers."""
     paths = target.workspace.each("predictors", target.device, pattern=f"*/{cards.CARD}")
     read = [(path.parent, cards.read(path.parent)) for path in paths]
-    return [(folder, card) for folder, card in read if card.get("kind") in (TABLE, TRANSFER)]
+    return [(folder, card) for folder, card in read if isinstance(card, TableCard | TransferCard)]
 
 
-def _open_columns(folder: Path, card: dict[str, Any], target: Target, name: str = "") -> LatencyModel:
-    if card["kind"] == TABLE:
+def _open_columns(folder: Path, card: TableCard | TransferCard, target: Target, name: str = "") -> LatencyModel:
+    if isinstance(card, TableCard):
         return TabularLatency.open(folder, card, target, name)
     return TransferLatency.open(folder, card, target, name)
 
@@ -140,7 +139,7 @@ def of_space(model: LatencyModel, space: Space, statistic: str) -> SpaceLatency:
     return found
 
 
-def _of(stored: tuple[Path, Mapping[str, Any]], model: LatencyModel, space: Space, statistic: str) -> Chosen | Refusal:
+def _of(stored: tuple[Path, Card], model: LatencyModel, space: Space, statistic: str) -> Chosen | Refusal:
     found = model.for_space(space, statistic)
     return found if isinstance(found, Refusal) else Chosen(*stored, model, found)
 
@@ -172,17 +171,17 @@ def stale(model: LatencyModel, space: str, workspace: str | Path) -> str | None:
     if not isinstance(model, Fitted):
         return None
     card = model.card
-    path = Workspace.at(workspace).find("luts", card["device"], f"{card['runtime']}.parquet")
-    before = card["lut"].get("rows_by_space", {}).get(space)
-    if path is None or cards.data_of(path, 0)["sha256"] == card["lut"]["sha256"]:
+    path = Workspace.at(workspace).find("luts", card.device, f"{card.runtime}.parquet")
+    before = (card.lut.rows_by_space or {}).get(space)
+    if path is None or cards.data_of(path, 0)["sha256"] == card.lut.sha256:
         return None
     if before is not None and before == sums.rows_of(space, Lut.read(path), model.target.setting):
         return None
-    sizes = card["networks_per_space"]
-    again = {"networks": sizes["fit"], "holdout": sizes["holdout"], "seed": card["seed"], "stored": True}
+    sizes = card.networks_per_space
+    again = {"networks": sizes.fit, "holdout": sizes.holdout, "seed": card.seed, "stored": True}
     return (
-        f"The table of {card['device']} is newer than this predictor (fitted {str(card['fitted_at'])[:10]}). "
-        f"Run: {sums.fit_command(model.target, card['spaces'], **again)}"
+        f"The table of {card.device} is newer than this predictor (fitted {str(card.fitted_at)[:10]}). "
+        f"Run: {sums.fit_command(model.target, card.spaces, **again)}"
     )
 
 
@@ -208,7 +207,7 @@ def kept(folder: Path, used: Mapping[str, Any], space: Space, statistic: str, ta
     asked = used["fingerprint"]
     copy = folder / KEPT / asked
     if (copy / cards.CARD).exists():
-        card = sums.read_card(copy)
+        card = cards.read(copy)
         found = _of((copy, card), _open(copy, card, target, used.get("name", "")), space, statistic)
         if isinstance(found, Refusal):
             raise found.raised()
@@ -231,12 +230,12 @@ def kept(folder: Path, used: Mapping[str, Any], space: Space, statistic: str, ta
     )
 
 
-def _open(folder: Path, card: dict[str, Any], target: Target, name: str) -> LatencyModel:
+def _open(folder: Path, card: Card, target: Target, name: str) -> LatencyModel:
     """The model behind a card, whatever its kind."""
-    if card["kind"] == sums.KIND:
+    if isinstance(card, SumCard):
         return sums.open_sum(folder, card, target, name)
-    if card["kind"] in (TABLE, TRANSFER):
+    if isinstance(card, TableCard | TransferCard):
         return _open_columns(folder, card, target, name)
-    if card["kind"] == gpu_latency.KIND:
+    if isinstance(card, GpuCard):
         return GpuLatency.open(folder, card, target, name)
-    raise DataError(f"{folder / cards.CARD} is the card of a {card['kind']} predictor, which tells no latency of a space.")
+    raise DataError(f"{folder / cards.CARD} is the card of a {card.kind} predictor, which tells no latency of a space.")

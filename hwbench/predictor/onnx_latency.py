@@ -29,7 +29,6 @@ import numpy as np
 
 from hwbench.core import conformal, registry, stats
 from hwbench.core.command import command
-from hwbench.core.conformal import Band
 from hwbench.core.errors import DataError, MissingOps, UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device import files as devices
@@ -42,6 +41,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import fit, space_latency
+from hwbench.predictor.card_types import ONNX, OnnxCard
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_detection import Anatomy
@@ -49,7 +49,6 @@ from hwbench.profiler.networks import measure_networks
 from hwbench.space import lowering as spaces
 from hwbench.space.architectures import Architectures
 
-KIND = "onnx"
 KERNELS = 1440
 """Kernels of the grid that a predictor of any model is to be fitted on."""
 TERMS = ("rows_ms", "activations_mb", "nodes")
@@ -201,7 +200,7 @@ def fit_models(
     seed: int = 0,
     stored: bool = False,
     tick: Tick = no_tick,
-) -> dict[str, Any]:
+) -> OnnxCard:
     """Fits the prices of kernels and their calibration; returns the card.
 
     The networks are those of `hwbench fit` with the same numbers; the first MOST_EACH of each set are taken apart.
@@ -247,7 +246,7 @@ def fit_models(
     document = _calibrated(training, heldout, terms, measured)
     values, arrays = model.state()
     card = {
-        "kind": KIND,
+        "kind": ONNX,
         **fit.provenance(target, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms)), "networks": len(measured)},
         "features": list(TERMS),
@@ -266,7 +265,7 @@ def fit_models(
             target, names, kernels=True, networks=networks, holdout=holdout, seed=seed, stored=True
         ),
     }
-    return cards.write(place.path("predictors", target.device, _folder(target)), card, arrays)
+    return cards.write(place.path("predictors", target.device, _folder(target)), OnnxCard, card, arrays)
 
 
 def _require_prices(found: Mapping[str, Anatomy], prices: Prices, target: Target) -> None:
@@ -282,7 +281,7 @@ def _require_prices(found: Mapping[str, Anatomy], prices: Prices, target: Target
 
 
 def _folder(target: Target) -> str:
-    return f"{KIND}-{target.runtime}-{target.setting.key}"
+    return f"{ONNX}-{target.runtime}-{target.setting.key}"
 
 
 def _anatomies(sets: Sequence[Architectures], runtime: str, setting: Setting) -> dict[str, Anatomy]:
@@ -346,7 +345,7 @@ class Appraiser:
     """A fitted predictor of models."""
 
     folder: Path
-    card: Mapping[str, Any]
+    card: OnnxCard
     target: Target
     prices: Prices
 
@@ -359,17 +358,16 @@ class Appraiser:
         if found.unknown:
             node, why = next(iter(found.unknown.items()))
             raise DataError(f"{found.path}: {len(found.unknown)} nodes cannot be priced; first '{node}': {why}.")
-        part = self.card["statistics"][statistic]
-        weights = np.array([part["weights"][term] for term in TERMS])
+        part = self.card.statistics[statistic]
+        weights = np.array([part.weights[term] for term in TERMS])
         specs = [spec for _, spec in found.layers]
         ms, doubt, measured, reading = self.prices.in_network(specs)
         self._require(found, specs, ms)
         shares = np.array([[0.0, *node_terms(spec)] for spec in specs]) @ weights + np.where(reading, ms, weights[0] * ms)
         total = float(shares.sum())
         terms = terms_of(found, self.prices)
-        scale = float(np.hypot(terms.doubt_ms / total, part["family_doubt"]))
-        band = Band(**{k: v for k, v in part["band"].items() if k != "how"})
-        low, high = band.bounds(np.array([total]), np.array([scale]))
+        scale = float(np.hypot(terms.doubt_ms / total, part.family_doubt))
+        low, high = part.band.band.bounds(np.array([total]), np.array([scale]))
         return Appraisal(
             model=str(found.path),
             device=self.target.device,
@@ -404,19 +402,18 @@ def load(target: Target) -> Appraiser:
     found = target.workspace.find("predictors", target.device, _folder(target), cards.CARD)
     if found is None:
         raise nothing_fitted(target)
-    card = cards.read(found.parent)
+    card = cards.read_as(OnnxCard, found.parent, "one of ONNX models is asked.")
     if target.local:
-        luts.check_local(Environment(card["environment"]), found)
+        luts.check_local(Environment(card.environment), found)
     model = OpModel()
-    model.restore(card["kernels"]["state"], cards.read_arrays(found.parent, card))
-    known = card["kernels"]
-    prices = Prices(model, _rows(target, card), known["stream_ms_per_mb"], known["cache_bytes"])
+    model.restore(card.kernels.state, cards.read_arrays(found.parent, card))
+    prices = Prices(model, _rows(target, card), card.kernels.stream_ms_per_mb, card.kernels.cache_bytes)
     return Appraiser(found.parent, card, target, prices)
 
 
 def nothing_fitted(target: Target) -> UsageError:
     """The refusal where no predictor of ONNX models was fitted for a target: who has one, and the commands that make one."""
-    others = target.workspace.each("predictors", pattern=f"*/{KIND}-*/{cards.CARD}")
+    others = target.workspace.each("predictors", pattern=f"*/{ONNX}-*/{cards.CARD}")
     have = sorted({path.parts[-3] for path in others})
     profile = command("profile", kernels=KERNELS, **target.options)
     return UsageError(
@@ -425,13 +422,13 @@ def nothing_fitted(target: Target) -> UsageError:
     )
 
 
-def _rows(target: Target, card: Mapping[str, Any]) -> dict[str, float]:
+def _rows(target: Target, card: OnnxCard) -> dict[str, float]:
     """Kernels measured on the card's machine, also after it was fitted (`hwbench profile --model`)."""
     path = target.workspace.find("luts", target.device, f"{target.runtime}.parquet")
     if path is None:
         return {}
     table = Lut.read(path)
-    alike = not table.environment.differences(Environment(card["environment"]))
+    alike = not table.environment.differences(Environment(card.environment))
     return kernel_rows(table, target.setting) if alike else {}
 
 

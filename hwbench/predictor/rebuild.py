@@ -46,10 +46,10 @@ def rebuild(
 
 def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
     before = cards.read(folder)
-    command = str(before["rebuild"])
+    command = before.rebuild
     row = {"name": f"{folder.parent.name}/{folder.name}", "command": command}
-    if before["schema"] < cards.VERSION:
-        return {**row, "same": None, "why": f"its card is of version {before['schema']} and states less; fit it again"}
+    if before.schema < cards.VERSION:
+        return {**row, "same": None, "why": f"its card is of version {before.schema} and states less; fit it again"}
     if cards.TABLES in command and tables is None:
         return {**row, "same": None, "why": "rests on public tables: give --tables DIR or set HWBENCH_TABLES"}
     words = shlex.split(command.replace(f"${cards.TABLES}", str(tables)))
@@ -78,7 +78,7 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
         if target is None:
             (target,) = (path.parent for path in (root / "predictors").glob(f"*/*/{cards.CARD}"))
         after = cards.read(target)
-    differing = [name for name in COMPARED if not same(before[name], after[name])]
+    differing = [name for name in COMPARED if not same(getattr(before, name), getattr(after, name))]
     return {**row, "same": not differing, "why": f"{', '.join(differing)} differ" if differing else ""}
 
 

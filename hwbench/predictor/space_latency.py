@@ -21,8 +21,9 @@ import numpy as np
 from hwbench.core import conformal, registry, stats
 from hwbench.core.command import Value, command
 from hwbench.core.conformal import Band
-from hwbench.core.errors import DataError, MissingOps, UsageError
+from hwbench.core.errors import MissingOps, UsageError
 from hwbench.core.files import fingerprint
+from hwbench.core.typed_json import encode
 from hwbench.core.workspace import Workspace
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
@@ -34,13 +35,12 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor.aggregator.base import FILLED, Aggregator, unpack
 from hwbench.predictor.base import Facts, Latencies, Refusal
+from hwbench.predictor.card_types import SumCard
 from hwbench.predictor.result import Prediction
 from hwbench.space import lowering, slots
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
-VERSION = cards.VERSION
-KIND = "op-sum"
 LONGEST_NAME = 120
 """Characters of a folder's name; a set of spaces whose names are longer goes by its hash."""
 
@@ -50,7 +50,7 @@ class Fitted:
     """A predictor for each statistic, with the card that says what they rest on."""
 
     folder: Path
-    card: Mapping[str, Any]
+    card: SumCard
     predictors: Mapping[str, Aggregator]
     target: Target
     """What it predicts for."""
@@ -62,25 +62,25 @@ class Fitted:
     @property
     def fingerprint(self) -> str:
         """Names exactly this fit."""
-        return fingerprint(self.card["statistics"])
+        return fingerprint(encode(self.card.statistics))
 
     def certifies(self, space: str) -> bool:
         """Whether its interval was calibrated on networks of this space."""
-        return space in self.card["spaces"]
+        return space in self.card.spaces
 
     @property
     def statistics(self) -> tuple[str, ...]:
         """Both, unless its card says otherwise."""
-        return tuple(self.card["statistics"])
+        return tuple(self.card.statistics)
 
     def facts(self, space: str, statistic: str) -> Facts:
         """What every use of it for a space says: name, spaces, age, error on networks of this space it was not fitted on."""
-        error = self.card["statistics"][statistic]["holdout_by_space"].get(space)
+        error = self.card.statistics[statistic].holdout_by_space.get(space)
         return Facts(
             name=self.name,
-            predictor=self.card["predictor"],
-            spaces=tuple(self.card["spaces"]),
-            fitted_at=self.card["fitted_at"],
+            predictor=self.card.predictor,
+            spaces=self.card.spaces,
+            fitted_at=self.card.fitted_at,
             mean_abs_error=error["mean_abs_error"] if error else None,
             networks=error["n"] if error else 0,
             certified=self.certifies(space),
@@ -118,7 +118,7 @@ class Fitted:
     def margin(self, statistic: str, space: str | None = None) -> float:
         """How far above its prediction (relative) 95 % of networks stay: the upper end of the 90 % interval."""
         band = self.band(statistic, space)
-        return band.margin if band else float(self.card["statistics"][statistic]["margin"])
+        return band.margin if band else self.card.statistics[statistic].margin
 
     def _below(self, statistic: str, space: str | None) -> float:
         """How far below its prediction; cards of version 1 state one margin for both sides."""
@@ -130,9 +130,9 @@ class Fitted:
 
         Of a space it never saw, too: ask `certifies` what such a band is worth.
         """
-        part = self.card["statistics"][statistic]
-        found = part.get("band_by_space", {}).get(space, part.get("band"))
-        return Band(**{k: v for k, v in found.items() if k != "how"}) if found else None
+        part = self.card.statistics[statistic]
+        found = (part.band_by_space or {}).get(space or "", part.band)
+        return found.band if found else None
 
     def require(self, specs: Sequence[OpSpec], space: str | None = None) -> None:
         """Raises MissingOps if an op (of a space) is unknown to the predictor."""
@@ -206,13 +206,13 @@ def rows_of(space: str, table: Lut, setting: Setting) -> str:
 def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:
     """Errors and coverage on every stored network of the fitted spaces that took no part in the fit; None without any."""
     card = fitted.card
-    path = place.find("luts", card["device"], f"{card['runtime']}.networks.parquet")
+    path = place.find("luts", card.device, f"{card.runtime}.networks.parquet")
     found = lut_networks.read_networks(path)[0] if path is not None else []
-    taken = {*card["fit_networks"], *card["holdout_networks"]}
+    taken = {*card.fit_networks, *card.holdout_networks}
     rows = [
         row
         for row in found
-        if row["space"] in card["spaces"] and row["key"] not in taken and luts.setting_of(row) == fitted.target.setting
+        if row["space"] in card.spaces and row["key"] not in taken and luts.setting_of(row) == fitted.target.setting
         if row["latency_min_ms"] is not None
     ]
     if not rows:
@@ -248,7 +248,7 @@ def load(target: Target, space: str | None = None) -> Fitted:
     stored = stored_sums(target)
     if not stored:
         raise nothing_fitted(target, space)
-    chosen = [each for each in stored if space is None or space in each[1]["spaces"]]
+    chosen = [each for each in stored if space is None or space in each[1].spaces]
     if not chosen:
         raise never_saw(str(space), target, [card for _, card in stored])
     return open_sum(*chosen[0], target)
@@ -260,10 +260,10 @@ def nothing_fitted(target: Target, space: str | None) -> UsageError:
     return UsageError(f"No predictor of {target.name} in {target.workspace.root}. Run: {profile} && {fit}")
 
 
-def never_saw(space: str, target: Target, known: Sequence[Mapping[str, Any]]) -> UsageError:
+def never_saw(space: str, target: Target, known: Sequence[SumCard]) -> UsageError:
     """The refusal of a space no stored calibration saw: what there is instead, and the command that would change it."""
     registry.get("space", space)
-    others = sorted({name for card in known for name in card["spaces"]})
+    others = sorted({name for card in known for name in card.spaces})
     profile, fit = (command(verb, space=space, **target.options) for verb in ("profile", "fit"))
     return UsageError(
         f"No predictor of {target.name} was calibrated on {space}; there are some for {', '.join(others)}, and what they say "
@@ -271,33 +271,29 @@ def never_saw(space: str, target: Target, known: Sequence[Mapping[str, Any]]) ->
     )
 
 
-def stored_sums(target: Target) -> list[tuple[Path, dict[str, Any]]]:
+def stored_sums(target: Target) -> list[tuple[Path, SumCard]]:
     """(folder, card) of every stored predictor of sums: the workspace's before shipped ones, then the newest first."""
     place, at = target.workspace, f"{target.runtime}-{target.setting.key}"
     # Without spaces in its name: as written before there was a predictor per set of spaces.
     found = [*place.each("predictors", target.device, pattern=f"{glob.escape(at)}/{cards.CARD}")]
     found += place.each("predictors", target.device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
-    read = [(path.parent, read_card(path.parent)) for path in found]
-    other = [(folder, card["kind"]) for folder, card in read if card["kind"] != KIND]
-    if other:
-        folder, kind = other[0]
-        raise DataError(f"{folder / cards.CARD} is the card of a {kind} predictor, not of sums over ops. Run: hwbench fit")
-    newest = sorted(read, key=lambda each: str(each[1]["fitted_at"]), reverse=True)
+    read = [(path.parent, cards.read_as(SumCard, path.parent, "sums over ops are asked. Run: hwbench fit")) for path in found]
+    newest = sorted(read, key=lambda each: str(each[1].fitted_at), reverse=True)
     return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
 
 
-def open_sum(folder: Path, card: dict[str, Any], target: Target, name: str = "") -> Fitted:
+def open_sum(folder: Path, card: SumCard, target: Target, name: str = "") -> Fitted:
     """The predictor of a card, with its arrays; a copy tells the name of the original."""
     if target.local:
-        luts.check_local(Environment(card["environment"]), folder / cards.CARD)
+        luts.check_local(Environment(card.environment), folder / cards.CARD)
     arrays = cards.read_arrays(folder, card)
     predictors: dict[str, Aggregator] = {}
-    for statistic, part in card["statistics"].items():
-        predictors[statistic] = registry.make("aggregator", card["predictor"])
-        predictors[statistic].restore(part["state"], unpack(arrays, statistic))
+    for statistic, part in card.statistics.items():
+        predictors[statistic] = registry.make("aggregator", card.predictor)
+        predictors[statistic].restore(part.state, unpack(arrays, statistic))
     filled = frozenset(arrays.get(FILLED, np.array([])).tolist())
-    stated = replace(target, device=card["device"], runtime=card["runtime"], setting=Setting(**card["setting"]))
-    return Fitted(folder, card, predictors, stated, name or f"{card['device']}/{folder.name}", filled)
+    stated = replace(target, device=card.device, runtime=card.runtime, setting=card.setting)
+    return Fitted(folder, card, predictors, stated, name or f"{card.device}/{folder.name}", filled)
 
 
 def fit_command(target: Target, spaces: Sequence[str], **more: Value) -> str:
@@ -305,25 +301,6 @@ def fit_command(target: Target, spaces: Sequence[str], **more: Value) -> str:
     at = target.setting
     where = {"device": target.device, "runtime": target.runtime}
     return command("fit", space=spaces, **where, batch=at.batch, threads=at.threads, dtype=at.dtype, **more)
-
-
-def read_card(folder: str | Path) -> dict[str, Any]:
-    """A predictor's card, brought to the present version."""
-    card = cards.read(folder)
-    return _from_version_1(card) if card["schema"] == 1 else card
-
-
-def _from_version_1(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Version 1 knew calibrated sums only, and stated neither coverage nor ceiling; its statistics stay as they are."""
-    least = card["statistics"]["min"]
-    return {
-        **card,
-        "kind": KIND,
-        "data": {"file": card["lut"]["path"], "sha256": card["lut"]["sha256"], "rows": None, "networks": None},
-        "features": sorted(least["state"]["coefficients"]),
-        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
-        **dict.fromkeys(("coverage", "noise_ceiling", "additivity", "fill")),
-    }
 
 
 def check_statistic(statistic: str) -> str:

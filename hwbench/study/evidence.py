@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema
-from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
@@ -28,6 +28,7 @@ from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.limit import LATENCY
 from hwbench.optimize.search import PLAIN, UPPER_BOUND
 from hwbench.predictor.base import Facts
+from hwbench.predictor.card_types import SumCard
 from hwbench.predictor.models import Chosen
 from hwbench.space import slots
 from hwbench.space.architectures import RESULT_NAME
@@ -83,9 +84,14 @@ class Evidence:
         return [*self.finalists, *self.random]
 
     @property
-    def card(self) -> Mapping[str, Any]:
-        """What that predictor rests on."""
-        return self.chosen.card
+    def card(self) -> SumCard:
+        """What that predictor rests on: only sums over ops are verified by measuring."""
+        card = self.chosen.card
+        if not isinstance(card, SumCard):
+            raise DataError(
+                f"{self.chosen.folder} is a '{card.kind}' predictor, whose searches are reported without measuring."
+            )
+        return card
 
     @property
     def facts(self) -> Facts:
@@ -105,7 +111,7 @@ class Evidence:
     @property
     def same_lut(self) -> bool:
         """Whether the predictor was fitted on the table that is stored now."""
-        return bool(self.card["lut"]["sha256"] == sha256(self.lut.path))
+        return self.card.lut.sha256 == sha256(self.lut.path)
 
     def lut_rows(self) -> dict[OpSpec, Mapping[str, Any] | None]:
         """The space's ops with their rows at this setting; None where the table has no latency."""

@@ -17,7 +17,7 @@ from hwbench.study.render import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, 
 def machine(e: Evidence) -> Section:
     """Device, environment, noise and predictor."""
     described = _device_rows(e)
-    env = e.card["environment"]
+    env = e.card.environment
     described += [
         ("runtime", f"{env['runtime']} {env['runtime_version']}"),
         ("operating system", f"{env['system']}, kernel {env['kernel']}, {env['machine']}"),
@@ -33,13 +33,11 @@ def machine(e: Evidence) -> Section:
     )
     errors = [
         accuracy_row(f"{name}, {space}", found)
-        for name, part in e.card["statistics"].items()
-        for space, found in part["holdout_by_space"].items()
+        for name, part in e.card.statistics.items()
+        for space, found in part.holdout_by_space.items()
     ]
-    sizes = e.card["networks_per_space"]
-    held = (
-        f"Error of predictor {e.card['predictor']} on held-out networks it was not fitted on ({sizes['fit']} fitted per space)."
-    )
+    sizes = e.card.networks_per_space
+    held = f"Error of predictor {e.card.predictor} on held-out networks it was not fitted on ({sizes.fit} fitted per space)."
     return "Machine, noise and predictor", [
         Block("table", caption, ("property", "value"), described, NO_NUMBERS),
         _noise(e),
@@ -49,9 +47,9 @@ def machine(e: Evidence) -> Section:
 
 
 def _device_rows(e: Evidence) -> list[tuple[str, str]]:
-    env, device = e.card["environment"], e.device
+    env, device = e.card.environment, e.device
     rows = [
-        ("device", str(e.card["device"])),
+        ("device", e.card.device),
         ("CPU", f"{env['cpu_model']} ({env['cpu_signature']}), {env['cores']} cores"),
         ("instruction sets", " ".join(env["isa"])),
     ]
@@ -97,8 +95,8 @@ def _noise(e: Evidence) -> Block:
         doubtful = f"{sum(row['verdict'] != 'stable' for row in found)} of {len(found)}"
         return (name, str(len(found)), span, f"{sum(row['samples'] for row in found):,}", *spreads, doubtful)
 
-    stored = e.card["noise"]
-    n = len(e.card["fit_networks"]) + len(e.card["holdout_networks"])
+    stored = e.card.noise
+    n = len(e.card.fit_networks) + len(e.card.holdout_networks)
     spread = [percent(stored["min_spread_median"]), percent(stored["min_spread_max"])]
     calibration = ("calibration networks", str(n), MISSING, MISSING, *spread, MISSING, MISSING, MISSING)
     head = ("measured", "rows", "processes", "samples", "min spread, median [%]", "min spread, max. [%]",
@@ -112,16 +110,16 @@ def _noise(e: Evidence) -> Block:
 
 
 def _coefficients(e: Evidence) -> Block:
-    parts = e.card["statistics"]
-    terms = list(dict.fromkeys(term for part in parts.values() for term in part["state"].get("coefficients", {})))
-    rows = [("constant [ms]", *(_number(part["state"].get("constant_ms")) for part in parts.values()))]
+    parts = e.card.statistics
+    terms = list(dict.fromkeys(term for part in parts.values() for term in part.state.get("coefficients", {})))
+    rows = [("constant [ms]", *(_number(part.state.get("constant_ms")) for part in parts.values()))]
     rows += [
-        (f"coefficient of {term}", *(_number(part["state"].get("coefficients", {}).get(term)) for part in parts.values()))
+        (f"coefficient of {term}", *(_number(part.state.get("coefficients", {}).get(term)) for part in parts.values()))
         for term in terms
     ]
-    rows += [("margin of the upper bound [%]", *(percent(part["margin"]) for part in parts.values()))]
+    rows += [("margin of the upper bound [%]", *(percent(part.margin) for part in parts.values()))]
     caption = (
-        f"Predictor {e.card['predictor']}: latency = constant + sum of coefficient x term, each term summed over the network's "
+        f"Predictor {e.card.predictor}: latency = constant + sum of coefficient x term, each term summed over the network's "
         "ops; rows_ms is the table's min. Further terms stay only if they lower the leave-one-out error (a dash: not taken). "
         "The margin is the upper end of the 90 % interval: 95 of 100 networks stay below."
     )
@@ -134,17 +132,17 @@ def _number(value: float | None) -> str:
 
 def made(e: Evidence) -> Section:
     """Commands, versions, dates and hashes."""
-    versions = f"search {e.about['hwbench_version']}, predictor {e.card['hwbench_version']}, report {__version__}"
+    versions = f"search {e.about['hwbench_version']}, predictor {e.card.hwbench_version}, report {__version__}"
     changed = "" if e.same_lut else " (not the one stored now)"
     facts = [
         ("hwbench", versions),
-        ("predictor", f"{e.facts.name}, calibrated on {', '.join(e.card['spaces'])}"),
-        ("predictor fitted", str(e.card["fitted_at"])),
+        ("predictor", f"{e.facts.name}, calibrated on {', '.join(e.card.spaces)}"),
+        ("predictor fitted", str(e.card.fitted_at)),
         ("networks verified", str(e.verification["verified_at"])),
         ("space size", f"{int(e.about['space_size']):,} architectures"),
         ("search", f"{e.about['evaluated']:,} evaluated, {e.about['feasible']:,} within the budget, {e.about['seconds']:g} s"),
         ("predictor fingerprint", str(e.about["predictor"])),
-        ("table sha256", str(e.card["lut"]["sha256"]) + changed),
+        ("table sha256", e.card.lut.sha256 + changed),
         *((f"{name} sha256", sha256(e.folder / name)) for name in FILES),
     ]
     return "How it was made", [
@@ -179,8 +177,8 @@ def _commands(e: Evidence) -> list[str]:
     seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
     return [
         "hwbench device detect",
-        _command("profile", *(word for name in e.card["spaces"] for word in ("--space", name)), *where, *level),
-        _lines(str(e.card["rebuild"]).split()),
+        _command("profile", *(word for name in e.card.spaces for word in ("--space", name)), *where, *level),
+        _lines(e.card.rebuild.split()),
         _command("search", *search),
         _command("verify", out, "--random", str(len(e.random)), *seed),
         _command("report", out),

@@ -18,6 +18,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
+from hwbench.core.typed_json import encode
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.optimize.search import search
@@ -64,12 +65,12 @@ def quickstart(
     say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {doubtful}")
     with progress("3/6 measuring networks to calibrate") as tick:
         fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
-    error = fitted.card["statistics"]["min"]["holdout"]
+    error = fitted.card.statistics["min"].holdout
     say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
     space = registry.get("space", SPACE)
     drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
     budget_ms = round(float(np.median(of_space(fitted, space, "min").predict(drawn).value_ms)), 2)
-    name = f"quickstart-{fingerprint([fitted.card['statistics'], seed])[:8]}"
+    name = f"quickstart-{fingerprint([encode(fitted.card.statistics), seed])[:8]}"
     folder = place.path("reports", name)
     with progress("4/6 searching") as tick:
         found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)

@@ -54,10 +54,10 @@ def _unit(proxy: str) -> str:
 
 def subtitle_of(e: Evidence) -> str:
     """What was measured where, and how it was searched, in one line."""
-    at, env = e.setting, e.card["environment"]
+    at, env = e.setting, e.card.environment
     threads = f"{at.threads} thread{'s' * (at.threads > 1)}"
     return (
-        f"{e.about['runtime']} {env['runtime_version']} on {env['cpu_model']} ({e.card['device']}), {at.dtype}, "
+        f"{e.about['runtime']} {env['runtime_version']} on {env['cpu_model']} ({e.card.device}), {at.dtype}, "
         f"batch {at.batch}, {threads}, runs {at.scenario}; {e.about['strategy']} search, {e.about['objective']} objective, "
         f"{e.about['proxy']} as the stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
     )
@@ -199,7 +199,7 @@ def _doubts(e: Evidence) -> list[str]:
         )
     if not e.facts.certified:
         found.append(
-            f"Uncertified: the predictor was calibrated on {', '.join(e.card['spaces'])}, not on {e.space}; nothing says how "
+            f"Uncertified: the predictor was calibrated on {', '.join(e.card.spaces)}, not on {e.space}; nothing says how "
             f"often its bounds hold here. Run: hwbench fit --space {e.space}, then search with another --out"
         )
     if not e.same_lut:
@@ -244,8 +244,8 @@ def _agreement(e: Evidence) -> Section:
     s, accuracy = e.statistic, e.verification["accuracy"]
     first = (
         "calibrated block sum"
-        if registry.current("aggregator", e.card["predictor"]) == "calibrated_sum"
-        else f"predictor {e.card['predictor']}"
+        if registry.current("aggregator", e.card.predictor) == "calibrated_sum"
+        else f"predictor {e.card.predictor}"
     )
     names = {name: label for name, label in {"predicted_ms": first, **ESTIMATES}.items() if name in accuracy}
     errors = {label: [(r["role"], _error(r, name)) for r in e.rows if r[name] is not None] for name, label in names.items()}

@@ -176,16 +176,14 @@ def _front(e: Unmeasured) -> Section:
 def _predictor(e: Unmeasured) -> Section:
     facts, card = e.facts, e.chosen.card
     error = MISSING if facts.mean_abs_error is None else f"{percent(facts.mean_abs_error)} % on {facts.networks} not fitted on"
-    covered = card.get("coverage")
-    covered = covered.get("covered") if isinstance(covered, dict) else None
-    data = card["data"] if isinstance(card["data"], list) else [card["data"]]
+    covered = (card.coverage or {}).get("covered")
     rows = [
         ("predictor", f"{facts.name} ({facts.predictor})"),
         ("calibrated on", ", ".join(facts.spaces) or "operators, no space"),
         ("mean error", error),
         ("90 % interval covers", MISSING if covered is None else f"{percent(covered)} %"),
-        ("fitted from", ", ".join(f"{each['file']} (sha256 {each['sha256']})" for each in data)),
-        ("rebuild", str(card["rebuild"])),
+        ("fitted from", ", ".join(f"{each.file} (sha256 {each.sha256})" for each in card.files)),
+        ("rebuild", card.rebuild),
     ]
     return "Predictor", [Block("table", "What every number above rests on.", ("property", "value"), rows, NO_NUMBERS)]
 

@@ -119,8 +119,8 @@ def verify(
     if isinstance(target, str) or not isinstance(fitted, Fitted):
         limits = check_limits(folder, document, finalists, [], workspace, tick, f"not measured: {target}")
         return write_unmeasured(folder, {**known, **unmeasured(about, finalists, str(target)), "limits": limits})
-    check_environment(Environment(fitted.card["environment"]), fitted.folder / CARD, target)
-    fitted_on = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"], *finalists.keys}
+    check_environment(Environment(fitted.card.environment), fitted.folder / CARD, target)
+    fitted_on = {*fitted.card.fit_networks, *fitted.card.holdout_networks, *finalists.keys}
     drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
     sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
     roles = ["winner", *["finalist"] * (len(finalists) - 1)]
@@ -174,12 +174,12 @@ def compare(
     card = fitted.card
 
     def measure(these: Sequence[Architectures], how: Policy) -> dict[str, dict[str, Any]]:
-        return measure_networks(these, card["device"], card["runtime"], fitted.target.setting, workspace, how, tick, target)
+        return measure_networks(these, card.device, card.runtime, fitted.target.setting, workspace, how, tick, target)
 
     measured = measure(sets, policy)
     if roles:
         measured = measure_on(sets[0], measured, lambda some: measure([some], policy.longer()))
-    table = Lut.read(luts.find_lut(Workspace.at(workspace), card["device"], card["runtime"]))
+    table = Lut.read(luts.find_lut(Workspace.at(workspace), card.device, card.runtime))
     keep = {c.name for c in study_schema.VERIFICATION.columns}
     rows: list[dict[str, Any]] = []
     for architectures in sets:
@@ -202,7 +202,7 @@ def compare(
 
 def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) -> dict[str, float]:
     """What simpler estimates say of a workload; NaN where they cannot."""
-    calibrated = fitted.card["statistics"][statistic]["baselines"]
+    calibrated = fitted.card.statistics[statistic].baselines or {}
     at = fitted.target.setting.key
     rows_ms = {
         key: row["latency_min_ms"] for (key, s), row in table.rows.items() if s == at and row["latency_min_ms"] is not None

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hwbench.cli.device import app
 from hwbench.core.errors import UnknownName, UsageError
-from hwbench.core.workspace import Workspace
+from hwbench.core.workspace import Workspace, packaged
 from hwbench.device import files
 from hwbench.predictor.known import known_of
 
@@ -78,16 +78,12 @@ def test_a_regression_of_a_spaces_genes_can_be_searched_and_a_bad_card_hides_not
     files.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
     columns = ["op_0_1", "op_0_2", "op_1_2", "op_0_3", "op_1_3", "op_2_3"]
     levels = ["avg_pool_3x3", "none", "nor_conv_1x1", "nor_conv_3x3", "skip_connect"]
-    card = {
-        "schema": 2,
-        "kind": "table",
-        "target": "latency_ms",
-        "encodings": [{"column": c, "levels": levels} for c in columns],
-    }
+    card = json.loads((packaged() / "predictors" / "jetson-tx2" / "nasbench201" / "card.json").read_text())
+    card["encodings"] = [{"column": c, "kind": "text", "levels": levels} for c in columns]
     others = {
         "own": card,
         "fewer": {**card, "encodings": card["encodings"][1:]},
-        "unlike": {**card, "encodings": [{"column": c, "levels": levels[1:]} for c in columns]},
+        "unlike": {**card, "encodings": [{"column": c, "kind": "text", "levels": levels[1:]} for c in columns]},
         "no-time": {**card, "target": "energy_mj"},
         "newer": {**card, "schema": 99},
     }

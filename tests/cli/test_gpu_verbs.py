@@ -91,7 +91,8 @@ def test_a_gpu_may_be_left_out_or_adapted_to(tables, tmp_path, monkeypatch):
     common = ("--tables", tables, "--workspace", ROOT, "--out", tmp_path / "p", "--json")
     stored = json.loads(run("fit", *common, "--adapt", V100, "--measured", 10).splitlines()[-1])["card"]
     assert stored["device"] == V100
-    assert stored["rebuild"].endswith(f"--adapt {V100} --measured 10")
+    assert f" --adapt {V100} --measured 10 " in stored["rebuild"]
+    assert str(tmp_path) not in stored["rebuild"]
     assert stored["data"][0]["file"] == "neusight/gpu_ops.parquet"
     assert stored["errors"][f"{V100}, 50 other rows"]["elementwise"] < 0.1
     with pytest.raises(UnknownName, match="Unknown GPU of the table 'nvidia-l4'"):

@@ -37,13 +37,17 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
     root = shutil.copytree(fitted_workspace, tmp_path / "workspace")
     cards = {
         "gpu/ops": {"schema": 2, "kind": "gpu-ops", "device": "gpu", "errors": {"test": {"all": {"mean_abs_error": 0.031}}},
-                    "coverage": {"test": {"covered": 0.91}}, "noise_ceiling": None, "data": [{"file": "a.csv", "rows": 7}]},
-        "pi/table": {"schema": 2, "kind": "table", "device": "pi", "errors": {"test": {"mean_abs_error": 0.02}},
-                     "coverage": None, "noise_ceiling": 0.01, "data": "somewhere"},
-        "pi/recovered": {"schema": 2, "kind": "recovered-lut", "device": "pi", "errors": None, "coverage": None,
-                         "noise_ceiling": {"mean_abs_error": 0.004}, "data": None},
+                    "coverage": {"test": {"covered": 0.91}}, "noise_ceiling": None, "data": [{"file": "a.csv", "rows": 7}],
+                    "features": {}, "state": {}, "rebuild": ""},
+        "pi/table": {"schema": 2, "kind": "mine", "device": "pi", "errors": {"test": {"mean_abs_error": 0.02}},
+                     "coverage": None, "noise_ceiling": 0.01, "data": {"file": "somewhere"}, "features": [], "rebuild": ""},
+        "pi/recovered": {"schema": 2, "kind": "other", "device": "pi", "errors": {}, "coverage": None,
+                         "noise_ceiling": {"mean_abs_error": 0.004}, "data": [], "features": [], "rebuild": ""},
         "gpu/many": {"schema": 2, "kind": "gpu-ops", "device": None, "errors": {"zero_shot": {"a": {"x": 0.1, "y": 0.3}}},
-                     "coverage": {"asked": 0.9, "zero_shot": {"a": 0.8, "b": 1}}, "noise_ceiling": {"reason": ""}, "data": {}},
+                     "coverage": {"asked": 0.9, "zero_shot": {"a": 0.8, "b": 1}}, "noise_ceiling": {"reason": ""}, "data": [],
+                     "features": {}, "state": {}, "rebuild": ""},
+        "pi/lacking": {"schema": 2, "kind": "table", "device": "pi", "errors": {}, "coverage": None, "noise_ceiling": None,
+                       "data": [], "features": [], "rebuild": ""},
         "new/one": {"schema": 99},
     }  # fmt: skip
     for name, card in cards.items():
@@ -55,11 +59,12 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
     shown = {name: [rows[name].get(k) for k in ("kind", "error", "coverage", "ceiling", "data")] for name in list(cards)[:4]}
     assert shown == {
         "gpu/ops": ["gpu-ops", "3.10%", "91.00%", "-", "a.csv, 7 rows"],
-        "pi/table": ["table", "2.00%", "-", "1.00%", "somewhere"],
-        "pi/recovered": ["recovered-lut", "-", "-", "0.40%", "-"],
+        "pi/table": ["mine", "2.00%", "-", "1.00%", "somewhere"],
+        "pi/recovered": ["other", "-", "-", "0.40%", "-"],
         "gpu/many": ["gpu-ops", "10.00% to 30.00% (zero_shot)", "80.00% to 100.00% (zero_shot)", "-", "-"],
     }
     assert "has schema 99" in rows["new/one"]["about"]
+    assert "card.json states no 'target'" in rows["pi/lacking"]["about"]
     mine = rows[f"{files.local_name()}/onnxruntime-fp32-b1-t1-back-to-back--autoformer-tiny"]
     assert (mine["kind"], mine["about"]) == ("op-sum", "fitted calibrated_sum for autoformer-tiny")
     assert mine["data"] == "onnxruntime.parquet, 18 rows"
@@ -113,3 +118,20 @@ def test_fit_from_stored_measurements(fitted_workspace, tmp_path):
     assert "predictor calibrated_sum: calibrated sum: untested" in done.stdout
     assert re.search(r"interval \(min\): [-+].*widest residual of 4 networks not fitted on: covers 60%", done.stdout)
     assert "Leave out --stored to measure them." in refusal(*asked, "--holdout", 5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--from", "t.parquet", "--kernels"), "--from fits to measurements that were made: leave out --kernels."),
+        (("--from", "t.parquet", "--networks", "9"), "--from fits to measurements that were made: leave out --networks."),
+        (("--space", "bert", "--features", "a,b"), "networks of the --space are measured: leave out --features."),
+        (("--space", "bert", "--coverage", "0.9"), "networks of the --space are measured: leave out --coverage."),
+        (("--space", "bert", "--kernels", "--predictor", "plain-sum"), "has a predictor of its own: leave out --predictor."),
+        (("--from", "t.parquet", "--space", "a", "--space", "b"), "the one space its rows are a sample of; 2 were given"),
+        (("--from", "t.parquet"), "--from needs --features A,B,C and --out DIR."),
+        ((), "Give --space (networks are measured) or --from FILE.parquet (they were)."),
+    ],
+)  # fmt: skip
+def test_options_that_say_nothing_together_are_refused(tmp_path, asked, said):
+    assert said in refusal("fit", *asked, "--workspace", tmp_path)

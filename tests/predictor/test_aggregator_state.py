@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import space_latency
@@ -48,10 +48,10 @@ def flat():
 def test_every_statistic_has_its_own_arrays_and_the_card_needs_no_coefficients(fitted_workspace, tmp_path, flat):
     root = shutil.copytree(fitted_workspace, tmp_path / "workspace")
     made = hwbench.fit(SPACE, workspace=root, networks=4, holdout=4, predictor=Flat, stored=True)
-    assert made.card["predictor"] == flat == f"{__name__}:Flat"
+    assert made.card.predictor == flat == f"{__name__}:Flat"
     each = {statistic: part.each_ms for statistic, part in made.predictors.items()}
     assert each["min"] <= each["p50"]
-    opened = space_latency.load(workspace=root, space=SPACE)
+    opened = space_latency.load(Target.of(workspace=root), SPACE)
     assert {statistic: part.each_ms for statistic, part in opened.predictors.items()} == each
     for statistic in ("min", "p50"):
         (answer,) = hwbench.predict(SPACE, hwbench.sample(SPACE, 1, seed=3).values, workspace=root, statistic=statistic)
@@ -60,9 +60,9 @@ def test_every_statistic_has_its_own_arrays_and_the_card_needs_no_coefficients(f
 
 
 def test_arrays_that_all_statistics_share_are_stored_once(fitted_workspace):
-    fitted = space_latency.load(workspace=fitted_workspace, space=SPACE)
-    assert set(cards.read_arrays(fitted.folder, json.loads((fitted.folder / "card.json").read_text()))) == {"op_key", "row_ms"}
-    assert fitted.setting == Setting()
+    fitted = space_latency.load(Target.of(workspace=fitted_workspace), SPACE)
+    assert set(cards.read_arrays(fitted.folder, fitted.card)) == {"op_key", "row_ms"}
+    assert fitted.target.setting == Setting()
 
 
 def test_packed_and_unpacked_is_what_it_was():

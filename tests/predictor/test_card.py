@@ -5,16 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hwbench import __version__
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.typed_json import encode
+from hwbench.core.workspace import packaged
+from hwbench.network.spec import Setting
 from hwbench.predictor import card
+from hwbench.predictor.card_types import RECOVERED, TRANSFER, TYPES, Card, GpuCard
 
 CARD = {
     "kind": "trees", "device": "synthetic", "data": [{"file": "rows.parquet", "rows": 3}], "features": ["a", "b"],
+    "later": {"deep": [1, {"x": None}]},
     "errors": {"mape": 0.03, "worst": float("nan")}, "coverage": None, "noise_ceiling": 0.01, "rebuild": "hwbench fit x",
 }  # fmt: skip
 ARRAYS = {"thresholds": np.linspace(0, 1, 7), "left": np.array([[1, -1], [2, -1]], np.int32), "names": np.array(["a", "bb"])}
@@ -22,15 +28,17 @@ ARRAYS = {"thresholds": np.linspace(0, 1, 7), "left": np.array([[1, -1], [2, -1]
 
 @pytest.fixture
 def folder(tmp_path):
-    card.write(tmp_path / "device" / "trees", CARD, ARRAYS)
+    card.write(tmp_path / "device" / "trees", Card, CARD, ARRAYS)
     return tmp_path / "device" / "trees"
 
 
 def test_what_is_written_is_read(folder):
     read = card.read(folder)
     assert card.read(folder / "card.json") == card.read(str(folder)) == read
-    assert {name: read[name] for name in CARD} == {**CARD, "errors": {"mape": 0.03, "worst": None}}  # missing is null
-    assert (read["schema"], read["hwbench_version"]) == (card.VERSION, __version__)
+    stated = encode(read)
+    assert {name: stated[name] for name in CARD} == {**CARD, "errors": {"mape": 0.03, "worst": None}}  # missing is null
+    assert (read.schema, read.hwbench_version) == (card.VERSION, __version__)
+    assert read.rest == {"later": {"deep": [1, {"x": None}]}}  # of a later version: kept
     arrays = card.read_arrays(folder, read)
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -41,20 +49,68 @@ def test_what_is_written_is_read(folder):
 
 def test_the_card_returned_is_the_card_stored(tmp_path):
     plain = {**CARD, "errors": {"mape": 0.03}}
-    assert card.write(tmp_path, plain, ARRAYS) == card.read(tmp_path)
+    assert card.write(tmp_path, Card, plain, ARRAYS) == card.read(tmp_path)
 
 
-def test_an_older_card_is_still_read(folder):
-    (folder / "card.json").write_text(json.dumps({"schema": 1, "kind": "lut-sum"}))
-    assert card.read(folder) == {"schema": 1, "kind": "lut-sum"}
-
-
-@pytest.mark.parametrize("name", card.REQUIRED)
+@pytest.mark.parametrize("name", sorted(CARD.keys() - {"later"}))
 def test_a_card_that_does_not_state_something_is_not_written(tmp_path, name):
     lacking = {key: value for key, value in CARD.items() if key != name}
-    with pytest.raises(UsageError, match=rf"must state {name}\.$"):
-        card.write(tmp_path / "new", lacking, ARRAYS)
+    with pytest.raises(DataError, match=f"The card of .*new states no '{name}'"):
+        card.write(tmp_path / "new", Card, lacking, ARRAYS)
     assert not (tmp_path / "new").exists()
+
+
+SHIPPED = sorted(packaged().glob("predictors/*/*/card.json"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parts[-3]}/{path.parts[-2]}")
+def test_every_shipped_card_is_written_as_it_was_read(path):
+    read = card.read(path)
+    assert type(read) is TYPES[read.kind]
+    assert not read.rest  # nothing of it is unknown
+    assert json.dumps(encode(read), indent=1) + "\n" == path.read_text()
+
+
+def test_cards_of_every_shipped_kind_are_among_them():
+    assert {card.read(path).kind for path in SHIPPED} == TYPES.keys() - {TRANSFER, RECOVERED}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: d.pop("statistics"), "states no 'statistics'"),
+        (lambda d: d["statistics"]["min"].pop("margin"), "states no 'statistics.min.margin'"),
+        (lambda d: d["setting"].update(batch="1"), "'setting.batch' must be a whole number, it is '1'"),
+        (lambda d: d["setting"].update(streams=2), "'setting.streams' is not known; was it made by a newer hwbench"),
+        (lambda d: d.update(spaces="bert"), "'spaces' must be a list, it is 'bert'"),
+        (lambda d: d["fit_networks"].insert(1, None), "'fit_networks[1]' must be text, it is null"),
+        (lambda d: d["statistics"]["min"]["band"].update(n=True), "'statistics.min.band.n' must be a whole number, it is True"),
+        (lambda d: d.update(noise_ceiling="low"), "'noise_ceiling' must be a number or an object or null, it is 'low'"),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_missing_or_of_another_type_is_named_with_its_file(tmp_path, change, said):
+    (path,) = (path for path in SHIPPED if path.parts[-3:-1] == ("amd-epyc-25-1-1-2c", f"onnxruntime-{Setting().key}"))
+    document = json.loads(path.read_text())
+    change(document)
+    (tmp_path / "card.json").write_text(json.dumps(document))
+    with pytest.raises(DataError) as error:
+        card.read(tmp_path)
+    assert str(error.value).startswith(str(tmp_path / "card.json"))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_fields_of_later_versions_survive_reading_and_writing(tmp_path):
+    document = json.loads(SHIPPED[0].read_text())
+    document["statistics"]["min"]["later"] = [1, {"x": 2}]
+    document = {"first": 0, **document, "last": None}
+    (tmp_path / "card.json").write_text(json.dumps(document))
+    assert json.dumps(encode(card.read(tmp_path))) == json.dumps(document)
+
+
+def test_a_card_of_another_kind_than_asked_is_refused(folder):
+    with pytest.raises(DataError, match="is a 'trees' predictor; one of GPUs is asked"):
+        card.read_as(GpuCard, folder, "one of GPUs is asked.")
 
 
 def test_a_newer_card_is_refused(folder):
@@ -99,7 +155,7 @@ def test_arrays_that_are_not_the_cards_are_refused(folder, change):
 def test_missing_arrays_are_refused_and_so_is_a_card_without_their_hash(folder):
     read = card.read(folder)
     with pytest.raises(DataError, match="does not belong to its card"):
-        card.read_arrays(folder, {"schema": 1})
+        card.read_arrays(folder, replace(read, arrays_sha256=None))
     (folder / "arrays.npz").unlink()
     with pytest.raises(DataError, match="does not belong to its card"):
         card.read_arrays(folder, read)
@@ -116,12 +172,12 @@ class Planted:
 
 def test_objects_are_neither_written_nor_unpickled(folder):
     with pytest.raises(UsageError, match="'bad' holds Python objects"):
-        card.write(folder.parent / "other", CARD, {"good": np.ones(2), "bad": np.array([Planted()], dtype=object)})
+        card.write(folder.parent / "other", Card, CARD, {"good": np.ones(2), "bad": np.array([Planted()], dtype=object)})
     assert not (folder.parent / "other").exists()
     buffer = io.BytesIO()
     np.savez(buffer, planted=np.array([Planted()], dtype=object))
     (folder / "arrays.npz").write_bytes(buffer.getvalue())
-    forged = {**card.read(folder), "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest()}
+    forged = replace(card.read(folder), arrays_sha256=hashlib.sha256(buffer.getvalue()).hexdigest())
     with pytest.raises(DataError, match="does not hold plain arrays"):
         card.read_arrays(folder, forged)
     assert not Planted.ran
@@ -131,7 +187,7 @@ def test_bytes_that_are_no_archive_are_refused_though_the_hash_is_right(folder):
     for raw in (b"", b"PK\x03\x04 nonsense", b"\x80\x04nonsense"):
         (folder / "arrays.npz").write_bytes(raw)
         with pytest.raises(DataError, match="does not hold plain arrays"):
-            card.read_arrays(folder, {**card.read(folder), "arrays_sha256": hashlib.sha256(raw).hexdigest()})
+            card.read_arrays(folder, replace(card.read(folder), arrays_sha256=hashlib.sha256(raw).hexdigest()))
 
 
 def test_what_is_said_of_data_has_no_machine_path(tmp_path):

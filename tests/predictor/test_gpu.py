@@ -13,11 +13,13 @@ import hwbench
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.device import files
 from hwbench.predictor import card
+from hwbench.predictor.card_types import Card, GpuCard
 from hwbench.predictor.gpu import datasheet, fit, roofline
 from hwbench.predictor.gpu import model as gpu_model
 
 ROOT = Path(hwbench.__file__).parents[1]
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))
+FACTS = {"data": [], "errors": {}, "rebuild": "again", **dict.fromkeys(("device", "coverage", "noise_ceiling"))}
 
 
 def board(name: str, tflops: float, bandwidth: float, sms: int, tdp: float, memory: str = "hbm") -> datasheet.Gpu:
@@ -127,8 +129,7 @@ def test_a_stored_model_is_the_same_to_the_last_bit(model, tmp_path):
     adapted = model.adapt(KNOWN["mid"], ops, truth(KNOWN["mid"], ops) * 1.1)
     for one in (model, adapted):
         values, arrays = one.state()
-        facts = dict.fromkeys(card.REQUIRED) | {"kind": "gpu-ops", "rebuild": "again", "state": values}
-        card.write(tmp_path, facts, arrays)
+        card.write(tmp_path, GpuCard, {**FACTS, "kind": "gpu-ops", "features": {}, "state": values}, arrays)
         again = gpu_model.load(tmp_path)
         for a, b in zip(one.predict(KNOWN["mid"], ops), again.predict(KNOWN["mid"], ops), strict=True):
             assert a.tobytes() == b.tobytes()
@@ -208,8 +209,8 @@ def test_a_gpu_file_reads_as_a_device_that_cannot_be_reached(tmp_path):
 
 
 def test_another_kind_of_predictor_is_refused(tmp_path):
-    card.write(tmp_path, dict.fromkeys(card.REQUIRED) | {"kind": "lut_sum"}, {"a": np.zeros(1)})
-    with pytest.raises(DataError, match="kind lut_sum, not gpu-ops"):
+    card.write(tmp_path, Card, {**FACTS, "kind": "lut_sum", "features": []}, {"a": np.zeros(1)})
+    with pytest.raises(DataError, match="is a 'lut_sum' predictor; one of GPU operators is asked"):
         gpu_model.load(tmp_path)
 
 

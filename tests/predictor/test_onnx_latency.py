@@ -16,6 +16,8 @@ from onnx import TensorProto, helper
 import hwbench
 from hwbench.core import conformal
 from hwbench.core.errors import MissingOps, UsageError
+from hwbench.core.typed_json import decode
+from hwbench.core.typed_json import encode as document
 from hwbench.device import files as devices
 from hwbench.device.target import Target
 from hwbench.network import work
@@ -23,6 +25,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import onnx_latency
+from hwbench.predictor.card_types import ONNX, OnnxCard
 from hwbench.predictor.onnx_latency import TERMS, Appraiser, Prices, Terms
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
@@ -46,15 +49,19 @@ def model() -> OpModel:
     return found
 
 
-def card_of(model: OpModel) -> dict:
+def card_of(model: OpModel) -> OnnxCard:
     band = conformal.Band(-1.0, 1.0, 0.9, 100)
     part = {
         "weights": dict(zip(TERMS, WEIGHTS, strict=True)),
         "family_doubt": 0.05,
         "band": {**band.state(), "how": "synthetic"},
     }
-    return {
-        "kind": onnx_latency.KIND,
+    stated = {
+        "schema": cards.VERSION,
+        "kind": ONNX,
+        "spaces": ["bert", "nasvit"],
+        "networks_per_space": {"fit": 4, "holdout": 4},
+        "seed": 0,
         "device": devices.local_name(),
         "runtime": "onnxruntime",
         "setting": asdict(Setting()),
@@ -74,12 +81,13 @@ def card_of(model: OpModel) -> dict:
         },
         "environment": dict(current_environment("onnxruntime").values),
     }
+    return decode(OnnxCard, stated, "synthetic")
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, model: OpModel, nothing_packaged) -> Path:
     folder = tmp_path / "predictors" / devices.local_name() / f"onnx-onnxruntime-{Setting().key}"
-    cards.write(folder, card_of(model), model.state()[1])
+    cards.write(folder, OnnxCard, document(card_of(model)), model.state()[1])
     devices.detect(tmp_path)
     return tmp_path
 

@@ -12,7 +12,9 @@ import pytest
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.typed_json import encode as document
 from hwbench.predictor import card as cards
+from hwbench.predictor.card_types import Card
 from hwbench.predictor.tabular import fit as tabular_fit
 
 FEATURES = ["width", "wide", "hidden"]
@@ -56,7 +58,8 @@ def stored(tmp_path):
 
 
 def fit(path: Path, features: list[str] = FEATURES, **options) -> dict:
-    return tabular_fit.fit_table(path, features, out=path.parent / "out", **{"regressor": "additive", **options})
+    card = tabular_fit.fit_table(path, features, out=path.parent / "out", **{"regressor": "additive", **options})
+    return document(card)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,7 @@ def predictor(tmp_path_factory) -> Path:
 
 
 def test_every_kind_of_column_is_learnt_and_predicted(predictor, stored, tmp_path):
-    found = cards.read(predictor)
+    found = document(cards.read(predictor))
     assert found["errors"]["test"]["mean_abs_error"] < 0.05
     assert found["errors"]["test"]["n"] == 120
     assert found["coverage"]["covered"] > 0.8
@@ -138,14 +141,14 @@ def test_a_card_names_files_without_the_machine_and_how_to_rebuild(stored, tmp_p
         device="box",
         tables=tmp_path / "tables",
     )
-    assert set(cards.REQUIRED) <= set(found)
+    stored, found = found, document(found)
     assert found["data"]["file"] == "mine/a b.parquet"
     assert str(tmp_path) not in json.dumps(found)
     assert found["rebuild"].startswith(
         "hwbench fit --from 'mine/a b.parquet' --features width,hidden --target latency_ms --where wide=True"
     )
     assert found["rebuild"].endswith('--device box --out predictors/box/mine --tables "$HWBENCH_TABLES"')
-    assert cards.read(tmp_path / "predictors" / "box" / "mine") == json.loads(json.dumps(found))
+    assert cards.read(tmp_path / "predictors" / "box" / "mine") == stored
 
 
 def test_noise_ceilings(stored):
@@ -252,8 +255,8 @@ def test_rows_outside_of_what_was_fitted_are_counted_and_no_rows_are_fine(predic
 
 
 def test_another_kind_of_predictor_is_refused(tmp_path):
-    facts = dict.fromkeys(cards.REQUIRED)
-    cards.write(tmp_path, {**facts, "kind": "ops"}, {})
+    facts = {"data": [], "features": [], "errors": {}, "rebuild": "", **dict.fromkeys(("device", "coverage", "noise_ceiling"))}
+    cards.write(tmp_path, Card, {**facts, "kind": "ops"}, {})
     with pytest.raises(DataError, match="is a 'ops' predictor"):
         tabular_fit.load(tmp_path)
 
@@ -269,8 +272,8 @@ def test_columns_of_another_table_are_joined(tmp_path):
     card = tabular_fit.fit_table(
         tmp_path / "times.parquet", ["width"], out=tmp_path / "p", regressor="additive", beside=[tmp_path / "archs.parquet"]
     )
-    assert card["errors"]["test"]["mean_abs_error"] < 0.01
-    assert "--with archs.parquet" in card["rebuild"]
+    assert card.errors["test"]["mean_abs_error"] < 0.01
+    assert "--with archs.parquet" in card.rebuild
     pq.write_table(archs.slice(0, 39), tmp_path / "archs.parquet")
     with pytest.raises(UsageError, match="has no row with"):
         tabular_fit.fit_table(tmp_path / "times.parquet", ["width"], out=tmp_path / "p", beside=[tmp_path / "archs.parquet"])
@@ -288,11 +291,11 @@ def test_twins_stay_together_and_tell_the_noise(tmp_path):
     options = {"out": tmp_path / "p", "regressor": "ridge"}
     card = tabular_fit.fit_table(tmp_path / "t.parquet", ["width"], twins="same", **options)
     # Two draws of 2 %: the mean distance of one from the truth is 0.8 of it.
-    assert card["noise_ceiling"]["mean_abs_error"] == pytest.approx(0.016, rel=0.15)
-    assert (card["noise_ceiling"]["rows"], card["noise_ceiling"]["from"]) == (400, "rows with the same same")
-    assert "--twins same" in card["rebuild"]
+    assert card.noise_ceiling["mean_abs_error"] == pytest.approx(0.016, rel=0.15)
+    assert (card.noise_ceiling["rows"], card.noise_ceiling["from"]) == (400, "rows with the same same")
+    assert "--twins same" in card.rebuild
     alone = tabular_fit.fit_table(tmp_path / "t.parquet", ["width"], twins="other", **options)
-    assert alone["noise_ceiling"]["mean_abs_error"] is None
+    assert alone.noise_ceiling["mean_abs_error"] is None
     rows = rows.set_column(0, "width", pa.array(width // 2))
     pq.write_table(rows, tmp_path / "t.parquet")
     with pytest.raises(UsageError, match="same features apart"):

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.typed_json import encode as document
 from hwbench.core.workspace import Workspace
 from hwbench.device.target import Target
 from hwbench.network.graph import Tensor
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Refusal
+from hwbench.predictor.card_types import TableCard
 from hwbench.predictor.tabular import encode, latency
 from hwbench.predictor.tabular import fit as tabular
 from hwbench.predictor.tabular.latency import TabularLatency
@@ -96,7 +98,8 @@ def store(folder: Path, space, n: int = 80, **options) -> Path:
 
 
 def opened(folder: Path, **changed) -> TabularLatency:
-    return TabularLatency.open(folder, {**cards.read(folder), **changed}, ASKED)
+    card = cards.of_document({**document(cards.read(folder)), **changed}, "the card")
+    return TabularLatency.open(folder, card, ASKED)
 
 
 def refused(folder: Path, space, **changed) -> str:
@@ -110,7 +113,7 @@ def by_rows(folder: Path, space, population) -> np.ndarray:
     """The slow way round: values, a table, its features, the regressor."""
     card, model = tabular.load(folder)
     data = pa.table(columns(space, population))
-    return np.stack(tabular.predict_rows(card, model, encode.encode(data, [encode.restored(e) for e in card["encodings"]])))
+    return np.stack(tabular.predict_rows(card, model, encode.encode(data, card.encodings)))
 
 
 def together(answer) -> np.ndarray:
@@ -131,7 +134,7 @@ def mixed(tmp_path_factory) -> Path:
 
 
 def test_a_shipped_regression_prices_its_space(shipped):
-    space, card = registry.get("space", "nasbench201"), cards.read(shipped)
+    space, card = registry.get("space", "nasbench201"), document(cards.read(shipped))
     model = opened(shipped, spaces=["nasbench201"])
     found = model.for_space(space, "p50")
     population = activity.sample(space, 300, np.random.default_rng(0))
@@ -198,7 +201,7 @@ def test_large_spaces_ask_for_what_is_different_only(mixed, monkeypatch):
 
 
 def test_intervals_as_wide_as_the_doubt_have_no_single_margin(mixed):
-    card = cards.read(mixed)
+    card = document(cards.read(mixed))
     model = opened(mixed, band_scaled=True)
     found = model.for_space(Mixer(), "min")
     assert found.margin is None
@@ -206,7 +209,7 @@ def test_intervals_as_wide_as_the_doubt_have_no_single_margin(mixed):
 
 
 def test_a_band_for_fewer_networks_certifies_nothing(mixed):
-    band = cards.read(mixed)["band"]
+    band = document(cards.read(mixed))["band"]
     narrow = opened(mixed, spaces=["mixer"], band={**band, "coverage": 0.5}).for_space(Mixer(), "min").facts
     wide = opened(mixed, spaces=["mixer"], band={**band, "coverage": 0.95}).for_space(Mixer(), "min").facts
     assert (narrow.certified, wide.certified) == (False, True)
@@ -217,7 +220,7 @@ def test_a_band_for_fewer_networks_certifies_nothing(mixed):
 
 def test_the_fingerprint_names_the_fit(mixed):
     one = opened(mixed).for_space(Mixer(), "min").facts
-    other = opened(mixed, band={**cards.read(mixed)["band"], "above": 0.5}).for_space(Mixer(), "min").facts
+    other = opened(mixed, band={**document(cards.read(mixed))["band"], "above": 0.5}).for_space(Mixer(), "min").facts
     renamed = TabularLatency.open(mixed, cards.read(mixed), ASKED, "box/original").for_space(Mixer(), "min").facts
     assert one.name == "synthetic-box/synthetic"
     assert renamed.name == "box/original"
@@ -271,10 +274,10 @@ def test_lists_of_other_lengths_are_refused(tmp_path):
     space.genes = (*space.genes[:-1], Gene("ratio", (2, 3, 4), 2), Gene("ratio", (2, 3, 4), 3))
     space.genes = tuple(Gene("depth", (1, 2, 3, 4)) if gene.name == "depth" else gene for gene in space.genes)
     card = cards.read(folder)
-    names = [name for each in card["encodings"] for name in encode.restored(each).names]
+    names = [name for each in card.encodings for name in each.names]
     wide = {
-        "low": card["range"]["low"],
-        "high": [4 if n == "depth" else h for n, h in zip(names, card["range"]["high"], strict=True)],
+        "low": card.range.low,
+        "high": [4 if n == "depth" else h for n, h in zip(names, card.range.high, strict=True)],
     }
     assert "lists ratio have 1 to 3 entries, those of the space 1 to 4" in refused(folder, space, range=wide)
 
@@ -325,7 +328,7 @@ def test_networks_of_no_space_are_refused(mixed):
 
 
 def test_a_card_of_another_kind_or_with_other_arrays_is_refused(mixed, tmp_path):
-    with pytest.raises(DataError, match="is a 'op-sum' predictor, not one of a table"):
+    with pytest.raises(DataError, match="the card states no 'runtime'"):
         opened(mixed, kind="op-sum")
     with pytest.raises(DataError, match="does not belong to its card"):
         TabularLatency.open(tmp_path, cards.read(mixed), ASKED)
@@ -375,7 +378,7 @@ def test_predictions_of_any_genes_are_those_of_their_rows(tmp_path_factory, chos
         "band": band, "band_scaled": bool(seed % 2), "errors": {"test": {"n": 30, "mean_abs_error": 0.05}},
         "coverage": None, "noise_ceiling": None, "rebuild": "",
     }  # fmt: skip
-    cards.write(folder, facts, arrays)
+    cards.write(folder, TableCard, facts, arrays)
     population = activity.sample(space, 50, np.random.default_rng(seed))
     found = opened(folder).for_space(space, "min").predict(population)
     np.testing.assert_allclose(together(found), by_rows(folder, space, population), rtol=1e-9)

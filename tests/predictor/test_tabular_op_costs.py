@@ -36,7 +36,7 @@ def test_exact_sums_are_recovered_exactly(tmp_path):
         for op, ms in OPS.items():
             assert cost(found, name, op) == pytest.approx((i + 1) * ms, abs=1e-9)
     stored = card.read(tmp_path / "lut")
-    assert (stored["kind"], stored["device"], stored["exact"]) == ("recovered-lut", "sum", True)
+    assert (stored.kind, stored.device, stored.exact) == ("recovered-lut", "sum", True)
     assert pq.read_table(tmp_path / "lut" / op_costs.LUT).to_pylist() == [vars(each) for each in found.costs]
     np.testing.assert_allclose(card.read_arrays(tmp_path / "lut", stored)["constant"], [1.0])
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.typed_json import encode as document
 from hwbench.device.target import Target
 from hwbench.network.graph import Tensor
 from hwbench.predictor import card as cards
@@ -78,7 +79,8 @@ def stored(folder):
 
 
 def opened(stored, **changed) -> TransferLatency:
-    return TransferLatency.open(stored, {**cards.read(stored), **changed}, ASKED)
+    card = cards.of_document({**document(cards.read(stored)), **changed}, "the card")
+    return TransferLatency.open(stored, card, ASKED)
 
 
 def refused(stored, space, **changed) -> str:
@@ -105,8 +107,7 @@ def test_every_network_is_told_as_in_the_table(folder, stored):
 
 
 def test_the_card_says_what_it_rests_on(folder, stored):
-    card = cards.read(stored)
-    assert set(cards.REQUIRED) <= set(card)
+    card = document(cards.read(stored))
     assert (card["kind"], card["device"], card["features"]) == ("transfer", "synthetic-new", FEATURES)
     assert (card["trust"], bool(card["reason"])) == (True, True)
     assert [each["file"] for each in card["data"]] == ["known.parquet", "measured.parquet"]
@@ -129,7 +130,7 @@ def test_it_is_certified_where_the_transfer_is_trusted(stored):
     assert not doubted.certified
     assert doubted.note.endswith("DO NOT TRUST: it is unlike all of them")
     assert doubted.fingerprint != facts.fingerprint
-    half = {**cards.read(stored)["coverage"], "asked": 0.5}
+    half = {**cards.read(stored).coverage, "asked": 0.5}
     assert not opened(stored, coverage=half).for_space(Mixer(), "min").facts.certified
     assert TransferLatency.open(stored, cards.read(stored), ASKED, "x/y").for_space(Mixer(), "min").facts.name == "x/y"
 
@@ -183,7 +184,7 @@ def test_networks_that_are_lacking_are_counted(folder, tmp_path):
     hwbench.transfer(
         tmp_path / "known.parquet", folder / "measured.parquet", FEATURES, out=tmp_path / "out", device="synthetic-new"
     )
-    lacking = 156 - cards.read(tmp_path / "out")["data"][0]["architectures"]
+    lacking = 156 - cards.read(tmp_path / "out").data[0].rest["architectures"]
     assert lacking > 0
     assert f"{lacking} of its 156 networks are lacking" in refused(tmp_path / "out", space)
 
@@ -284,7 +285,7 @@ def test_lists_that_name_every_layer_are_understood(tmp_path):
 
 
 def test_a_card_of_another_kind_or_with_other_arrays_is_refused(stored, tmp_path):
-    with pytest.raises(DataError, match="is a 'table' predictor, not a transfer"):
+    with pytest.raises(DataError, match="the card states no 'encodings'"):
         opened(stored, kind="table")
     with pytest.raises(DataError, match="does not belong to its card"):
         TransferLatency.open(tmp_path, cards.read(stored), ASKED)

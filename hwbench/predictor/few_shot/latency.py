@@ -19,13 +19,15 @@ import numpy as np
 
 from hwbench.core import conformal
 from hwbench.core.command import command
-from hwbench.core.errors import DataError, UsageError
+from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.genes import ENUMERABLE
+from hwbench.core.typed_json import encode
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
+from hwbench.predictor.card_types import TRANSFER, Choice, TransferCard
 from hwbench.predictor.space_latency import check_statistic
 from hwbench.predictor.tabular import latency as tabular
 from hwbench.predictor.tabular import positions
@@ -34,7 +36,6 @@ from hwbench.space import activity
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
-KIND = "transfer"
 SAMPLE = 1000
 """Architectures looked up to say how much of a large space is lacking."""
 
@@ -95,7 +96,7 @@ def store(
     done: Mapping[str, Any],
     pairs: Sequence[np.ndarray],
     judged: int,
-) -> dict[str, Any]:
+) -> TransferCard:
     """Writes card and arrays of a transfer; returns the card.
 
     Args:
@@ -119,7 +120,7 @@ def store(
         out=cards.shown_folder(out),
     )
     card = {
-        "kind": KIND,
+        "kind": TRANSFER,
         "device": device,
         "data": [
             {**known, "rows": None, "architectures": done["architectures"], "devices": done["known_devices"]},
@@ -147,7 +148,7 @@ def store(
         "rebuild": rebuild,
     }
     codes = np.array([each.codes for each in told.choices], np.int32)
-    return cards.write(out, card, {"codes": codes, "answers": told.answers, "measured": told.measured})
+    return cards.write(out, TransferCard, card, {"codes": codes, "answers": told.answers, "measured": told.measured})
 
 
 def _coverage(pairs: Sequence[np.ndarray], done: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class TransferLatency:
     """A stored predictor of kind "transfer"."""
 
     folder: Path
-    card: Mapping[str, Any]
+    card: TransferCard
     name: str
     """Device and folder, as `hwbench list predictors` shows it."""
     arrays: Mapping[str, np.ndarray]
@@ -187,28 +188,26 @@ class TransferLatency:
     """Its tables have one number, whatever statistic that is: it answers for both, and its note says so."""
 
     @classmethod
-    def open(cls, folder: Path, card: Mapping[str, Any], target: Target, name: str = "") -> TransferLatency:
+    def open(cls, folder: Path, card: TransferCard, target: Target, name: str = "") -> TransferLatency:
         """The predictor of a card, with its arrays; a copy tells the name of the original.
 
         Raises:
-            DataError: the card is of another kind, or the arrays are not the ones it was written with.
+            DataError: the arrays are not the ones it was written with.
         """
-        if card.get("kind") != KIND:
-            raise DataError(f"{folder} is a '{card.get('kind')}' predictor, not a transfer. Run: {card.get('rebuild')}")
         folder = Path(folder)
-        stated = replace(target, device=card["device"])
-        return cls(folder, card, name or f"{card['device']}/{folder.name}", cards.read_arrays(folder, card), stated)
+        stated = replace(target, device=card.device)
+        return cls(folder, card, name or f"{card.device}/{folder.name}", cards.read_arrays(folder, card), stated)
 
     def for_space(self, space: Space, statistic: str) -> TransferSpace | Refusal:
         """What it knows of a space: everything, if it lists every network of it, or nothing."""
         check_statistic(statistic)
-        why = next(_foreign(space, self.card["choices"]), None) or tabular.unlike(space, self.card)
+        why = next(_foreign(space, self.card.choices), None) or tabular.unlike(space, self.card)
         rows = None if why is not None else self._listed(space)
         if why is not None or not isinstance(rows, np.ndarray):
             again = {"known": "FILE.parquet", "measured": "FILE.parquet", **tabular.options(space, self.target.device)}
             return Refusal(
                 f"{self.name} cannot tell latencies of {space.name}: {why or rows}. It knows {self._size} architectures "
-                f"by the columns {', '.join(self.card['features'])}. {tabular.todo(space, command('transfer', **again))}"
+                f"by the columns {', '.join(self.card.features)}. {tabular.todo(space, command('transfer', **again))}"
             )
         # What is not listed (combinations that are no network) is unknown, never a number: row -1 is not a number.
         answers = np.pad(self.arrays["answers"], ((0, 0), (0, 1)), constant_values=np.nan)
@@ -220,7 +219,7 @@ class TransferLatency:
         """Nothing: a transfer knows the architectures of its tables, no networks."""
         return Refusal(
             f"{self.name} cannot tell latencies of {len(workloads)} networks: it knows {self._size} architectures by the "
-            f"columns {', '.join(self.card['features'])}, no networks. "
+            f"columns {', '.join(self.card.features)}, no networks. "
             f"Run: {command('search', device=self.target.device, space='SPACE', budget_ms='MS')}, "
             "for a space that has these as genes"
         )
@@ -246,35 +245,35 @@ class TransferLatency:
     def _rows(self, space: Space, population: Population) -> np.ndarray:
         """Where each (canonical) architecture is listed; -1 where it is not."""
         both = []
-        for choice, stored in zip(self.card["choices"], self.arrays["codes"], strict=True):
-            levels = choice["levels"]
-            (at,) = (i for i, g in enumerate(space.genes) if (g.name, g.layer) == (choice["column"], choice["place"]))
+        for choice, stored in zip(self.card.choices, self.arrays["codes"], strict=True):
+            levels = choice.levels
+            (at,) = (i for i, g in enumerate(space.genes) if (g.name, g.layer) == (choice.column, choice.place))
             codes = np.array([levels.index(value) for value in space.genes[at].choices])[population[at]]
             if _shorter(choice):
                 codes = np.where(tabular.active(space, [at], population)[0], codes, len(levels) - 1)
-            both.append(Position(choice["column"], choice["place"], tuple(levels), np.concatenate([stored, codes])))
+            both.append(Position(choice.column, choice.place, levels, np.concatenate([stored, codes])))
         _, group = positions.distinct(both)
         row = np.full(group.max() + 1, -1)
         row[group[: self._size]] = np.arange(self._size)
         return np.asarray(row[group[self._size :]])
 
     def _facts(self, space: Space) -> Facts:
-        card, test = self.card, self.card["errors"]["test"]
-        known, new = card["data"]
-        asked = card["coverage"]["asked"]
-        doubt = "" if card["trust"] else f"; DO NOT TRUST: {card['reason']}"
+        card, test = self.card, self.card.errors["test"]
+        known, new = card.data
+        asked = (card.coverage or {})["asked"]
+        doubt = "" if card.trust else f"; DO NOT TRUST: {card.reason}"
         return Facts(
             name=self.name,
-            predictor=KIND,
+            predictor=TRANSFER,
             spaces=(space.name,),
-            fitted_at=card.get("fitted_at"),
+            fitted_at=card.fitted_at,
             mean_abs_error=test["mean_abs_error"],
             networks=test["n"],
-            certified=bool(card["trust"]) and tabular.promises_enough(asked),
-            fingerprint=fingerprint([card["choices"], card["trust"], card["coverage"], card["arrays_sha256"]]),
+            certified=card.trust and tabular.promises_enough(asked),
+            fingerprint=fingerprint(encode([card.choices, card.trust, card.coverage, card.arrays_sha256])),
             card_sha256=cards.sha256_of(card),
-            note=f"from {new['rows']} measurements of the device and {known['devices']} other devices ({new['file']}, "
-            f"{known['file']}); the tables' {card['target']}, whatever statistic that is{tabular.narrow(asked)}{doubt}",
+            note=f"from {new.rows} measurements of the device and {known.devices} other devices ({new.file}, "
+            f"{known.file}); the tables' {card.target}, whatever statistic that is{tabular.narrow(asked)}{doubt}",
         )
 
 
@@ -299,15 +298,15 @@ class TransferSpace:
         return Latencies(value, low, high, self.measured[at])
 
 
-def _shorter(choice: Mapping[str, Any]) -> bool:
+def _shorter(choice: Choice) -> bool:
     """Whether some list ends before this place."""
-    return choice["place"] is not None and choice["levels"][-1] == ABSENT
+    return choice.place is not None and bool(choice.levels[-1] == ABSENT)
 
 
-def _foreign(space: Space, choices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _foreign(space: Space, choices: Sequence[Choice]) -> Iterator[str]:
     """Everything in which the tables and the space differ, the plainest first."""
-    yield from tabular.unlike_columns(space, list(dict.fromkeys(choice["column"] for choice in choices)))
-    stated = {(choice["column"], choice["place"]): choice for choice in choices}
+    yield from tabular.unlike_columns(space, list(dict.fromkeys(choice.column for choice in choices)))
+    stated = {(choice.column, choice.place): choice for choice in choices}
     genes = {(gene.name, gene.layer): gene for gene in space.genes}
     for column, place in stated:
         if (column, place) not in genes:
@@ -317,4 +316,4 @@ def _foreign(space: Space, choices: Sequence[Mapping[str, Any]]) -> Iterator[str
             yield f"its column '{gene.name}' has no entry for {gene.label}"
             continue
         choice = stated[key]
-        yield from tabular.unlike_levels(gene.label, choice["levels"][: -1 if _shorter(choice) else None], gene.choices)
+        yield from tabular.unlike_levels(gene.label, choice.levels[: -1 if _shorter(choice) else None], gene.choices)

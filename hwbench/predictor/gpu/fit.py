@@ -28,6 +28,7 @@ from hwbench.core import conformal, registry
 from hwbench.core.command import Value, command
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.predictor import card
+from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu.datasheet import DIMS, FAMILIES, KIND_OF, KINDS, Gpu, Rows, gpus, read_neusight, sheet_of, throttled
 from hwbench.predictor.gpu.model import FARTHEST, Array, Core, GpuModel, ask, booster, conditioned, layers, learn, of_kind
 from hwbench.predictor.gpu.roofline import PRIORS, physics, tree_features
@@ -70,7 +71,7 @@ def make(
     adapt_to: str = "",
     measured: int = MEASURED,
     workspace: str | Path = ".",
-) -> dict[str, Any]:
+) -> GpuCard:
     """Fits on NeuSight's table and stores the predictor; the card as stored.
 
     Args:
@@ -110,8 +111,9 @@ def make(
     rebuild = command("gpu fit", out=card.shown_folder(out), leave_out=list(leave_out), **adapted)
     return card.write(
         Path(out),
+        GpuCard,
         {
-            "kind": "gpu-ops",
+            "kind": GPU,
             "device": adapt_to or None,
             "data": [facts],
             "features": {"physics": {f: list(p) for f, p in PRIORS.items()}, "ops": sorted(KIND_OF), "sizes": DIMS},

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from hwbench.network.spec import OpSpec
 from hwbench.network.work import primitives
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
+from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, of_device, sheet_of
 from hwbench.predictor.gpu.model import GpuModel, restore
 from hwbench.predictor.gpu.roofline import physics, roofline
@@ -45,7 +46,6 @@ from hwbench.space import slots
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
-KIND = "gpu-ops"
 FAMILY = "gpu"
 """Folder of predictors/ for models of any GPU."""
 STATISTICS = ("min", "p50")
@@ -198,7 +198,7 @@ MAPPING: Mapping[str, Rule] = {
 """Every primitive a GPU operator stands for, by its exact name; another one is refused."""
 
 
-def find(target: Target) -> tuple[Path, dict[str, Any]] | None:
+def find(target: Target) -> tuple[Path, GpuCard] | None:
     """(folder, card) of the model to ask about a GPU; None for other devices, and where nothing was fitted.
 
     One adapted to it comes before one of any GPU; of both, the workspace's own before a shipped one.
@@ -214,7 +214,7 @@ def find(target: Target) -> tuple[Path, dict[str, Any]] | None:
         paths = place.each("predictors", folder, pattern=f"*/{cards.CARD}")
         for path in sorted(paths, key=lambda each: not each.is_relative_to(place.root)):
             card = cards.read(path)
-            if card.get("kind") == KIND and card.get("device") in (None, device.name):
+            if isinstance(card, GpuCard) and card.device in (None, device.name):
                 return path.parent, card
     return None
 
@@ -258,11 +258,11 @@ class GpuLatency:
     """The GPU and what was asked; under which runtime operators were measured, the table it was fitted on does not say."""
     name: str
     """Of the stored predictor, as `hwbench list predictors` shows it."""
-    card: Mapping[str, Any]
+    card: GpuCard
     statistics: tuple[str, ...] = STATISTICS
 
     @classmethod
-    def open(cls, folder: Path, card: dict[str, Any], target: Target, name: str = "") -> GpuLatency:
+    def open(cls, folder: Path, card: GpuCard, target: Target, name: str = "") -> GpuLatency:
         """The stored predictor of a folder, for one GPU.
 
         Raises:
@@ -270,7 +270,7 @@ class GpuLatency:
             DataError: the data sheet lacks an entry, or the arrays were edited.
         """
         gpu = of_device(devices.get(target.device, target.workspace.root))
-        model = restore(card["state"], cards.read_arrays(folder, card))
+        model = restore(card.state, cards.read_arrays(folder, card))
         if model.adapted_to not in ("", gpu.name):
             raise UsageError(
                 f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}. "
@@ -374,15 +374,13 @@ class GpuLatency:
         """What every use of it says; its fingerprint covers the data sheet, which the numbers depend on as well."""
         return Facts(
             name=self.name,
-            predictor=KIND,
+            predictor=GPU,
             spaces=(),
-            fitted_at=self.card.get("fitted_at"),
+            fitted_at=self.card.fitted_at,
             mean_abs_error=None,
             networks=0,
             certified=False,
-            fingerprint=fingerprint(
-                [self.card["arrays_sha256"], self.card["state"], asdict(self.gpu), self.target.setting.key]
-            ),
+            fingerprint=fingerprint([self.card.arrays_sha256, self.card.state, asdict(self.gpu), self.target.setting.key]),
             card_sha256=cards.sha256_of(self.card),
             note=self._note(specs),
         )

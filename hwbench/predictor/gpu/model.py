@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal
-from hwbench.core.errors import DataError, UsageError
+from hwbench.core.errors import UsageError
 from hwbench.core.gaussian_process import Factor, Posterior
 from hwbench.predictor import card
+from hwbench.predictor.card_types import GpuCard
 from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, Sheet, sheet_of
 from hwbench.predictor.gpu.roofline import physics, places_of, tree_features
 
@@ -189,10 +190,8 @@ def load(folder: str | Path) -> GpuModel:
     Raises:
         DataError: the card belongs to another kind of predictor, or its arrays were edited.
     """
-    stored = card.read(folder)
-    if stored.get("kind") != "gpu-ops":
-        raise DataError(f"{folder} holds a predictor of kind {stored.get('kind')}, not gpu-ops. Run: hwbench gpu fit")
-    return restore(stored["state"], card.read_arrays(folder, stored))
+    stored = card.read_as(GpuCard, folder, "one of GPU operators is asked. Run: hwbench gpu fit")
+    return restore(stored.state, card.read_arrays(folder, stored))
 
 
 def of_kind(kind: Array, values: Mapping[str, Any]) -> Array:

@@ -6,7 +6,7 @@ to every later table (`encode`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -175,8 +175,3 @@ def _one_hot(values: Any, encoding: Encoding) -> np.ndarray:
         foreign = next(each for each in values.to_pylist() if each not in encoding.levels)
         raise UsageError(f"Column '{encoding.column}' has the value {foreign!r}; fitted were {', '.join(encoding.levels)}.")
     return np.asarray(np.eye(len(encoding.levels))[np.asarray(codes.to_numpy(), int)])
-
-
-def restored(stored: Mapping[str, Any]) -> Encoding:
-    """An encoding as a card holds it."""
-    return Encoding(stored["column"], stored["kind"], tuple(stored["levels"]), stored["positions"])

@@ -21,8 +21,9 @@ import numpy as np
 
 from hwbench.core import conformal, registry, schema, stats
 from hwbench.core.command import Value, command
-from hwbench.core.errors import DataError, UsageError
+from hwbench.core.errors import UsageError
 from hwbench.predictor import card as cards
+from hwbench.predictor.card_types import TABLE, TableCard
 from hwbench.predictor.regressor.base import Regressor
 from hwbench.predictor.tabular import encode
 from hwbench.space.base import Space
@@ -58,7 +59,7 @@ def fit_table(
     beside: Sequence[str | Path] = (),
     twins: str | None = None,
     space: str | None = None,
-) -> dict[str, Any]:
+) -> TableCard:
     """Fits a predictor to a table and stores it with its card; returns the card.
 
     Args:
@@ -136,7 +137,7 @@ def fit_table(
     }
     rebuild = command("fit", **options)
     facts = {
-        "kind": "table",
+        "kind": TABLE,
         "device": device,
         "data": {
             **cards.data_of(path, len(y)),
@@ -159,7 +160,7 @@ def fit_table(
         "warnings": warnings,
         "rebuild": rebuild if tables is None else cards.with_tables(rebuild),
     }
-    return cards.write(Path(out), facts, arrays)
+    return cards.write(Path(out), TableCard, facts, arrays)
 
 
 def require_sample(space: Space, data: pa.Table, features: Sequence[str]) -> None:
@@ -198,43 +199,39 @@ def predict_table(predictor: str | Path, source: str | Path, output: str | Path)
     taken = [name for name in ADDED if name in data.column_names]
     if taken:
         raise UsageError(f"{source} has columns {', '.join(taken)} already; rename them, predictions would hide them.")
-    encodings = [encode.restored(each) for each in card["encodings"]]
-    x = encode.encode(data, encodings)
+    x = encode.encode(data, card.encodings)
     prediction, low, high = predict_rows(card, model, x)
     for name, column in zip(ADDED, (prediction, low, high), strict=True):
         data = data.append_column(name, [column])
     schema.write_table(Path(output), data)
-    outside = (x < np.array(card["range"]["low"])) | (x > np.array(card["range"]["high"]))
-    names = [name for each in encodings for name in each.names]
+    outside = (x < np.array(card.range.low)) | (x > np.array(card.range.high))
+    names = [name for each in card.encodings for name in each.names]
     return {
         "rows": len(x),
         "output": str(output),
-        "device": card["device"],
-        "target": card["target"],
-        "coverage": card["band"]["coverage"],
+        "device": card.device,
+        "target": card.target,
+        "coverage": card.band.coverage,
         "median_width": float(np.median((high - low) / prediction)) if len(x) else None,
         "outside_rows": int(outside.any(axis=1).sum()),
         "outside_features": [name for name, any_row in zip(names, outside.T, strict=True) if any_row.any()],
     }
 
 
-def load(predictor: str | Path) -> tuple[dict[str, Any], Regressor]:
+def load(predictor: str | Path) -> tuple[TableCard, Regressor]:
     """The card of a stored table predictor and its regressor, ready to predict."""
-    card = cards.read(predictor)
-    if card.get("kind") != "table":
-        raise DataError(f"{predictor} is a '{card.get('kind')}' predictor; predicting a table needs one made by fit --from.")
-    model: Regressor = registry.make("regressor", card["regressor"])
-    model.restore(card["state"], cards.read_arrays(predictor, card))
+    card = cards.read_as(TableCard, predictor, "predicting a table needs one made by fit --from.")
+    model: Regressor = registry.make("regressor", card.regressor)
+    model.restore(card.state, cards.read_arrays(predictor, card))
     return card, model
 
 
-def predict_rows(card: Mapping[str, Any], model: Regressor, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def predict_rows(card: TableCard, model: Regressor, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(prediction, low, high) of encoded rows."""
     if len(x) == 0:
         return np.empty(0), np.empty(0), np.empty(0)
     prediction, doubt = model.predict(x)
-    band = conformal.Band(**card["band"])
-    return prediction, *band.bounds(prediction, doubt if card["band_scaled"] else 1.0)
+    return prediction, *card.band.band.bounds(prediction, doubt if card.band_scaled else 1.0)
 
 
 def _kinds(x: np.ndarray, labels: Sequence[str] | None) -> np.ndarray:

@@ -20,15 +20,15 @@ import numpy as np
 
 from hwbench.core import conformal, registry
 from hwbench.core.command import command
-from hwbench.core.errors import DataError
 from hwbench.core.files import fingerprint
+from hwbench.core.typed_json import encode as encode_json
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
+from hwbench.predictor.card_types import ColumnsCard, TableCard
 from hwbench.predictor.regressor.base import Regressor
 from hwbench.predictor.space_latency import check_statistic
-from hwbench.predictor.tabular import encode
 from hwbench.predictor.tabular import fit as tabular
 from hwbench.predictor.tabular.encode import Encoding
 from hwbench.space.activity import activity, canonical, valid
@@ -36,7 +36,6 @@ from hwbench.space.base import Gene, Population, Space
 from hwbench.space.compiled import CompiledSum
 
 NO_SAMPLE = "; its rows ({error:.1%} error among them) were not shown to be a sample of {space} (fit --from has --space)"
-KIND = "table"
 CHUNK = 8192
 """Rows a regressor is asked for at once: what trees and Gaussian processes hold in memory grows with it."""
 LISTED = 32_768
@@ -53,7 +52,7 @@ class TabularLatency:
     """A stored predictor of kind "table"."""
 
     folder: Path
-    card: Mapping[str, Any]
+    card: TableCard
     name: str
     """Device and folder, as `hwbench list predictors` shows it."""
     regressor: Regressor
@@ -63,31 +62,29 @@ class TabularLatency:
     """A table has one number, whatever statistic that is: it answers for both, and its note says so."""
 
     @classmethod
-    def open(cls, folder: Path, card: Mapping[str, Any], target: Target, name: str = "") -> TabularLatency:
+    def open(cls, folder: Path, card: TableCard, target: Target, name: str = "") -> TabularLatency:
         """The predictor of a card, with its arrays; a copy tells the name of the original.
 
         Raises:
-            DataError: the card is of another kind, or the arrays are not the ones it was written with.
+            DataError: the arrays are not the ones it was written with.
         """
-        if card.get("kind") != KIND:
-            raise DataError(f"{folder} is a '{card.get('kind')}' predictor, not one of a table. Run: {card.get('rebuild')}")
-        regressor: Regressor = registry.make("regressor", card["regressor"])
-        regressor.restore(card["state"], cards.read_arrays(folder, card))
-        stated = replace(target, device=card["device"])
-        return cls(Path(folder), card, name or f"{card['device']}/{Path(folder).name}", regressor, stated)
+        regressor: Regressor = registry.make("regressor", card.regressor)
+        regressor.restore(card.state, cards.read_arrays(folder, card))
+        stated = replace(target, device=card.device)
+        return cls(Path(folder), card, name or f"{card.device}/{Path(folder).name}", regressor, stated)
 
     def for_space(self, space: Space, statistic: str) -> TabularSpace | Refusal:
         """What it knows of a space: everything, if its columns are the space's genes, or nothing."""
         check_statistic(statistic)
-        encodings = [encode.restored(each) for each in self.card["encodings"]]
+        encodings = self.card.encodings
         names = [name for each in encodings for name in each.names]
-        ranges = dict(zip(names, zip(self.card["range"]["low"], self.card["range"]["high"], strict=True), strict=True))
+        ranges = dict(zip(names, zip(self.card.range.low, self.card.range.high, strict=True), strict=True))
         why = self._no_latency() or next(_foreign(space, encodings, ranges), None) or unlike(space, self.card)
         if why is not None:
             again = {"from": "FILE.parquet", "target": "latency_ms", **options(space, self.target.device)}
             return Refusal(
-                f"{self.name} cannot tell latencies of {space.name}: {why}. It knows {self.card['target']} from the columns "
-                f"{', '.join(self.card['features'])}. {todo(space, command('fit', **again))}"
+                f"{self.name} cannot tell latencies of {space.name}: {why}. It knows {self.card.target} from the columns "
+                f"{', '.join(self.card.features)}. {todo(space, command('fit', **again))}"
             )
         columns = [_column(space, each, ranges) for each in encodings]
 
@@ -95,38 +92,37 @@ class TabularLatency:
             x = np.column_stack([column(population) for column in columns])
             return np.stack(tabular.predict_rows(self.card, self.regressor, x))
 
-        band = conformal.Band(**self.card["band"])
-        return TabularSpace(self._facts(space), Spread(space, answers), None if self.card["band_scaled"] else band.margin)
+        margin = None if self.card.band_scaled else self.card.band.band.margin
+        return TabularSpace(self._facts(space), Spread(space, answers), margin)
 
     def predict_networks(self, workloads: Sequence[Workload], statistic: str) -> Latencies | Refusal:
         """Nothing: a table knows columns, no networks."""
         return Refusal(
             f"{self.name} cannot tell latencies of {len(workloads)} networks: it knows the columns "
-            f"{', '.join(self.card['features'])} of a table, no networks. "
+            f"{', '.join(self.card.features)} of a table, no networks. "
             f"Run: {command('predict', predictor=self.folder, input='FILE.parquet', output='FILE.parquet')}"
         )
 
     def _no_latency(self) -> str | None:
-        target = self.card["target"]
+        target = self.card.target
         return None if target.endswith("_ms") else f"its number is '{target}', which does not say that it is in ms"
 
     def _facts(self, space: Space) -> Facts:
-        card, test = self.card, self.card["errors"]["test"]
-        band = conformal.Band(**card["band"])
-        sampled = space.name in card.get("spaces", ())
+        card, test = self.card, self.card.errors["test"]
+        sampled = space.name in card.spaces
         doubt = "" if sampled else NO_SAMPLE.format(space=space.name, error=test["mean_abs_error"])
         return Facts(
             name=self.name,
-            predictor=card["regressor"],
+            predictor=card.regressor,
             spaces=(space.name,) if sampled else (),
-            fitted_at=card.get("fitted_at"),
+            fitted_at=card.fitted_at,
             mean_abs_error=test["mean_abs_error"] if sampled else None,
             networks=test["n"] if sampled else 0,
-            certified=sampled and promises_enough(band.coverage),
-            fingerprint=fingerprint([card["state"], card["band"], card["encodings"], card["arrays_sha256"]]),
+            certified=sampled and promises_enough(card.band.coverage),
+            fingerprint=fingerprint(encode_json([card.state, card.band, card.encodings, card.arrays_sha256])),
             card_sha256=cards.sha256_of(card),
-            note=f"measured by others ({card['data']['file']}), not by hwbench; the table's {card['target']}, "
-            f"whatever statistic that is{doubt}{narrow(band.coverage)}{_short_of(card['coverage'])}",
+            note=f"measured by others ({card.files[0].file}), not by hwbench; the table's {card.target}, "
+            f"whatever statistic that is{doubt}{narrow(card.band.coverage)}{_short_of(card.coverage)}",
         )
 
 
@@ -198,9 +194,9 @@ def gene_names(space: Space) -> list[str]:
     return list(dict.fromkeys(gene.name for gene in space.genes))
 
 
-def unlike(space: Space, card: Mapping[str, Any]) -> str | None:
+def unlike(space: Space, card: ColumnsCard) -> str | None:
     """Why rows are not of this space, whatever their columns; None where nothing says so."""
-    stated = card.get("spaces")
+    stated = card.spaces
     if stated and space.name not in stated:
         return f"it was made for {', '.join(stated)}"
     if not stated and ":" in space.name:

@@ -21,7 +21,9 @@ import numpy as np
 from hwbench.core import schema, stats
 from hwbench.core.command import Value, command
 from hwbench.core.errors import UsageError
+from hwbench.core.typed_json import encode
 from hwbench.predictor import card as cards
+from hwbench.predictor.card_types import RECOVERED, RecoveredCard
 from hwbench.predictor.tabular import positions
 
 FOLDS = 5
@@ -124,7 +126,7 @@ def recover(
     exact = bool(errors["rmse_ms"] <= 1e-6 * y.mean())
     ceiling = _ceiling(group, y)
     facts: dict[str, Any] = {
-        "kind": "recovered-lut",
+        "kind": RECOVERED,
         "device": device,
         "data": {**cards.data_of(source, len(y)), "where": dict(where or {})},
         "target": target,
@@ -145,7 +147,8 @@ def recover(
         table = pa.table({name: [row[name] for row in rows] for name in Cost.__dataclass_fields__})
         schema.write_table(Path(out) / LUT, table)
         facts["lut_sha256"] = hashlib.sha256((Path(out) / LUT).read_bytes()).hexdigest()
-        facts = cards.write(Path(out), facts, {"costs": costs, "constant": np.array([constant])})
+        stored = cards.write(Path(out), RecoveredCard, facts, {"costs": costs, "constant": np.array([constant])})
+        facts = encode(stored)
     return Recovered(found, float(constant), errors, exact, ceiling, confounded, facts)
 
 
