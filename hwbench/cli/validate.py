@@ -48,12 +48,7 @@ def run(
     else:
         show(done)
     if done["failed"]:
-        first = done["failed"][0]
-        typer.echo(
-            f"hwbench: {len(done['failed'])} runs failed and count nowhere, first {first['strategy']} on {first['device']}, "
-            f"setting {first['setting']}, seed {first['seed']}: {first['error']}",
-            err=True,
-        )
+        typer.echo(_failure(done["failed"]), err=True)
         raise typer.Exit(1)
 
 
@@ -64,6 +59,14 @@ def show(done: dict[str, Any]) -> None:
         title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, latency {setting}"
         console.table(f"{title}: hypervolume % / regret points at N evaluations", rows, {k: k for row in rows for k in row})
     typer.echo(f"report: {Path(done['out']) / 'report.md'}; cards: {Path(done['out']) / 'cards'}")
+
+
+def _failure(failed: list[dict[str, Any]]) -> str:
+    first = failed[0]
+    return (
+        f"hwbench: {len(failed)} runs failed and count nowhere, first {first['strategy']} on {first['device']}, "
+        f"setting {first['setting']}, seed {first['seed']}: {first['error']}"
+    )
 
 
 def _row(name: str, found: dict[str, Any], marks: list[int]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ Tensor = Any
 SUM_TOLERANCE = 1e-2
 """How far the probabilities of a gene may be from 1 together: what a softmax in half precision needs."""
 WEIGHT_RANGE = 1e6
-"""The weight stays within this factor of its start, so that it comes back from targets out of reach."""
+"""The weight stays within this factor of its start, so that it comes back from targets that cannot be met."""
 STEPS = 1500
 LEARNING_RATE = 0.05
-MOST_LOGIT = 2.5
+MAX_LOGIT = 2.5
 """Logits stay within this: a choice of a chance below 1 % is soon reconsidered."""
 SHARPNESS = 1.0
 """Final charge of spread, relative to what the controller charges for missing the target: mixtures fall apart from 0.5 on."""
@@ -54,9 +54,10 @@ def _torch() -> Any:
 def expected_cost(compiled: CompiledSum) -> Any:
     """A torch module: probabilities of every gene's choices -> expected cost.
 
-    It takes `[..., genes, most choices]` (zeros where a gene has fewer choices) or a sequence with one `[..., choices]` per
-    gene, and returns `[...]`. It computes in the precision of what it is given, at least float32. Choices that the other
-    genes switch off (layers beyond the depth) add nothing, as the tables say. `sizes` are the choices of each gene.
+    It takes `[..., genes, width]`, width being the largest number of choices (zeros where a gene has fewer), or a sequence
+    with one `[..., choices]` per gene, and returns `[...]`. It computes in the precision of what it is given, at least
+    float32. Choices that the other genes switch off (layers beyond the depth) add nothing, as the tables say. `sizes` are the
+    choices of each gene.
 
     Args:
         compiled: The cost of a space: `CompiledSum(...)`, or the `value` of a cost that adds over ops.
@@ -66,59 +67,76 @@ def expected_cost(compiled: CompiledSum) -> Any:
     _torch()
     import torch
 
-    tables = compiled.tables
-    sizes = tuple(tables[(gene,)].size for gene in range(1 + max(gene for genes in tables for gene in genes)))
-    groups: dict[tuple[int, ...], list[tuple[tuple[int, ...], np.ndarray]]] = {}
-    for genes, table in tables.items():
-        if table.any():
-            groups.setdefault(table.shape, []).append((genes, table))
-    most = max(sizes)
+    sizes, stacks = _sizes(compiled.tables), _stacked(compiled.tables)
 
     class ExpectedCost(torch.nn.Module):  # type: ignore[misc]
         """Tables of one shape are stacked: a handful of tensor products, however many ops there are."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.sizes = sizes
-            self.constant = compiled.constant
-            self.register_buffer("real", _real(sizes, most), persistent=False)
-            for i, members in enumerate(groups.values()):
-                stacked, places = np.stack([table for _, table in members]), np.array([genes for genes, _ in members]).T
-                self.register_buffer(f"table{i}", torch.as_tensor(stacked), persistent=False)
-                self.register_buffer(f"genes{i}", torch.as_tensor(np.ascontiguousarray(places)), persistent=False)
+            self.sizes, self.constant = sizes, compiled.constant
+            self.register_buffer("real", _real(sizes, max(sizes)), persistent=False)
+            for i, (genes, tables) in enumerate(stacks):
+                self.register_buffer(f"table{i}", torch.as_tensor(tables), persistent=False)
+                self.register_buffer(f"genes{i}", torch.as_tensor(genes), persistent=False)
 
-        def forward(self, chances: Tensor | Sequence[Tensor]) -> Tensor:
+        def forward(self, given: Tensor | Sequence[Tensor]) -> Tensor:
             """The expected cost of every batch entry."""
-            chances = self._checked(chances)
+            chances = _probabilities(given, sizes, self.real)
             total = chances.new_full(chances.shape[:-2], self.constant)
-            for i, shape in enumerate(groups):
-                table, genes = getattr(self, f"table{i}"), getattr(self, f"genes{i}")
-                value, axes = table.to(chances.dtype), string.ascii_lowercase[: len(shape)]
-                # One gene after the other: einsum thinks long about more than two tensors.
-                for j, size in enumerate(shape):
-                    part = chances.index_select(-2, genes[j])[..., :size]
-                    left = f"Z{axes[j + 1 :]}" if j + 1 < len(shape) else ""
-                    value = torch.einsum(f"...Z{axes[j:]},...Z{axes[j]}->...{left}", value, part)
-                total = total + value
+            for i in range(len(stacks)):
+                total = total + _expectation(chances, getattr(self, f"genes{i}"), getattr(self, f"table{i}"))
             return total
 
-        def _checked(self, given: Tensor | Sequence[Tensor]) -> Tensor:
-            chances = _padded(given, 0.0)
-            if chances.ndim < 2 or chances.shape[-2] != len(sizes) or chances.shape[-1] < most:
-                raise UsageError(_shape_error("Probabilities", sizes, chances))
-            chances = chances[..., :most].to(torch.promote_types(chances.dtype, torch.float32))
-            with torch.no_grad():
-                right = ((chances * self.real).sum(-1) - 1).abs() <= SUM_TOLERANCE
-                right &= (chances >= -SUM_TOLERANCE).all(-1)
-                if not right.all():
-                    gene = int((~right).nonzero()[0, -1])
-                    raise UsageError(
-                        f"Gene {gene}: its {sizes[gene]} numbers are no probabilities; give the softmax of the logits "
-                        "(sample_choices), not the logits."
-                    )
-            return chances
-
     return ExpectedCost()
+
+
+def _sizes(tables: Mapping[tuple[int, ...], np.ndarray]) -> tuple[int, ...]:
+    """Choices of every gene."""
+    return tuple(tables[(gene,)].size for gene in range(1 + max(gene for genes in tables for gene in genes)))
+
+
+def _stacked(tables: Mapping[tuple[int, ...], np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """([genes of a table, tables], [tables, choices of its first gene, ...]) for every shape of tables that add anything."""
+    groups: dict[tuple[int, ...], list[tuple[tuple[int, ...], np.ndarray]]] = {}
+    for genes, table in tables.items():
+        if table.any():
+            groups.setdefault(table.shape, []).append((genes, table))
+    return [
+        (np.ascontiguousarray(np.array([genes for genes, _ in members]).T), np.stack([table for _, table in members]))
+        for members in groups.values()
+    ]
+
+
+def _expectation(chances: Tensor, genes: Tensor, tables: Tensor) -> Tensor:
+    """The expected sum of stacked tables, given the probabilities of every gene's choices."""
+    torch = _torch()
+    value, axes = tables.to(chances.dtype), string.ascii_lowercase[: tables.ndim - 1]
+    # One gene after the other: einsum thinks long about more than two tensors.
+    for j, size in enumerate(tables.shape[1:]):
+        part = chances.index_select(-2, genes[j])[..., :size]
+        left = f"Z{axes[j + 1 :]}" if j + 1 < len(axes) else ""
+        value = torch.einsum(f"...Z{axes[j:]},...Z{axes[j]}->...{left}", value, part)
+    return value
+
+
+def _probabilities(given: Tensor | Sequence[Tensor], sizes: Sequence[int], real: Tensor) -> Tensor:
+    """What was given as one tensor, at least float32; refused unless every gene's numbers are probabilities."""
+    torch = _torch()
+    chances, width = _padded(given, 0.0), max(sizes)
+    if chances.ndim < 2 or chances.shape[-2] != len(sizes) or chances.shape[-1] < width:
+        raise UsageError(_shape_error("Probabilities", sizes, chances))
+    chances = chances[..., :width].to(torch.promote_types(chances.dtype, torch.float32))
+    with torch.no_grad():
+        right = ((chances * real).sum(-1) - 1).abs() <= SUM_TOLERANCE
+        right &= (chances >= -SUM_TOLERANCE).all(-1)
+        if not right.all():
+            gene = int((~right).nonzero()[0, -1])
+            raise UsageError(
+                f"Gene {gene}: its {sizes[gene]} numbers are no probabilities; give the softmax of the logits "
+                "(sample_choices), not the logits."
+            )
+    return chances
 
 
 def sample_choices(
@@ -128,13 +146,13 @@ def sample_choices(
     hard: bool = False,
     generator: Any = None,
 ) -> Tensor:
-    """Probabilities of choices `[..., genes, most choices]` from logits; gradients flow back to the logits.
+    """Probabilities of choices `[..., genes, width]` from logits; gradients flow back to the logits.
 
     Without a generator nothing is drawn: the softmax (ProxylessNAS' expectation). With one it is a Gumbel-softmax sample
     (FBNet). `hard` makes either one-hot and passes the gradient of the soft one on (straight-through; GDAS).
 
     Args:
-        logits: `[..., genes, most choices]`, or a sequence with one `[..., choices]` per gene.
+        logits: `[..., genes, width]`, or a sequence with one `[..., choices]` per gene.
         sizes: Choices of each gene, where logits are padded: what lies beyond is never chosen.
         temperature: Below 1 choices are more decided, above 1 less.
         hard: One choice per gene.
@@ -167,7 +185,7 @@ def most_likely(chances: Tensor) -> np.ndarray:
 class WeightController:
     """Finds the weight in `task_loss + weight * latency / target` with which the latency settles at the target.
 
-    A multiplicative PI rule on the relative excess e = latency / target - 1, held within -1 and 1:
+    A multiplicative PI rule on the relative excess e = latency / target - 1, clipped to -1 .. 1:
 
         base   <- base * exp(integral * e)
         weight  = max(0, base * (1 + proportional * e))
@@ -183,7 +201,7 @@ class WeightController:
         """Starts.
 
         Args:
-            target: Latency to settle at, in the unit of what `update` is told.
+            target: Latency to settle at, in the unit of what `update` gets.
             start: First weight; any guess of the right size of the task's loss.
             integral: How fast the weight follows a lasting excess, per step.
             proportional: How strongly the present excess counts.
@@ -206,7 +224,7 @@ class WeightController:
     def update(self, latency: float) -> float:
         """The weight to use now, given the expected latency of this step."""
         if not math.isfinite(latency):
-            raise UsageError(f"The latency told to the controller must be a number, got {latency}; the logits have diverged.")
+            raise UsageError(f"The latency given to the controller must be a number, got {latency}; the logits have diverged.")
         excess = min(max(latency / self.target - 1.0, -1.0), 1.0)
         self._base = min(max(self._base * math.exp(self.integral * excess), self._least), self._most)
         self.weight = max(0.0, self._base * (1.0 + self.proportional * excess))
@@ -237,7 +255,7 @@ def descend(
         targets: Latencies to settle at.
         steps: Of descent.
         seed: Draws the first logits, nearly uniform.
-        watch: Told every step and its chances.
+        watch: Called with every step and its chances.
 
     Returns:
         The chances the logits end at, [targets, genes, choices].
@@ -289,7 +307,7 @@ def _descend(
         mean = 0.5 * mean + 0.5 * pull
         square = 0.9 * square + 0.1 * pull**2
         rate = LEARNING_RATE * min(1.0, 3 * (1 - step / steps))
-        logits = (logits.detach() - rate * mean / (square.sqrt() + 1e-12)).clamp(-MOST_LOGIT, MOST_LOGIT)
+        logits = (logits.detach() - rate * mean / (square.sqrt() + 1e-12)).clamp(-MAX_LOGIT, MAX_LOGIT)
         if watch is not None:
             watch(step, chances.detach())
     return sample_choices(logits, cost.sizes)
@@ -307,16 +325,16 @@ def _shape_error(what: str, sizes: Sequence[int], given: Tensor) -> str:
     return f"{what} are needed of {len(sizes)} genes with up to {max(sizes)} choices, got the shape {list(given.shape)}."
 
 
-def _real(sizes: Sequence[int], most: int) -> Tensor:
-    """bool[genes, most]: which choices exist."""
+def _real(sizes: Sequence[int], width: int) -> Tensor:
+    """bool[genes, width]: which choices exist."""
     torch = _torch()
-    return torch.arange(most) < torch.as_tensor(list(sizes))[:, None]
+    return torch.arange(width) < torch.as_tensor(list(sizes))[:, None]
 
 
 def _padded(parts: Tensor | Sequence[Tensor], fill: float) -> Tensor:
-    """One tensor [..., genes, most choices] of one [..., choices] per gene; a tensor as it is."""
+    """One tensor [..., genes, width] of one [..., choices] per gene; a tensor as it is."""
     torch = _torch()
     if not isinstance(parts, list | tuple | torch.nn.ParameterList):
         return torch.as_tensor(parts)
-    most = max(part.shape[-1] for part in parts)
-    return torch.stack([torch.nn.functional.pad(part, (0, most - part.shape[-1]), value=fill) for part in parts], dim=-2)
+    width = max(part.shape[-1] for part in parts)
+    return torch.stack([torch.nn.functional.pad(part, (0, width - part.shape[-1]), value=fill) for part in parts], dim=-2)

@@ -72,30 +72,36 @@ def compare(
             f"Comparing takes tables of at least two runtimes on {name}; timed there: {have}. "
             f"Run: hwbench profile {luts.asked(name, 'openvino')}"
         )
+    document = {"device": name, **_compared(tables, setting.key), "left_out": left_out}
+    if out is not None:
+        _write(Path(out), document)
+    return document
+
+
+def _compared(tables: Mapping[str, Lut], at: str) -> dict[str, Any]:
+    """Everything the tables say of the rows that all of them were asked for, at one setting.
+
+    Raises:
+        UsageError: there is no such row.
+        EnvironmentMismatch: the tables are of unlike machines.
+    """
     first, *others = tables.values()
     for other in others:
         luts.refuse_mixing(first.environment, other.environment, str(first.path), str(other.path), but=OWN)
-    asked = [{key for key, at in table.rows if at == setting.key} for table in tables.values()]
+    asked = [{key for key, setting in table.rows if setting == at} for table in tables.values()]
     keys = sorted(set.intersection(*asked))
     if not keys:
         counts = ", ".join(f"{runtime} {len(mine)}" for runtime, mine in zip(tables, asked, strict=True))
-        raise UsageError(
-            f"No row at {setting.key} is in all tables (rows: {counts}). Profile the same spaces under each runtime."
-        )
-    rows = _rows(tables, keys, setting.key)
-    document = {
-        "device": name,
-        "setting": setting.key,
+        raise UsageError(f"No row at {at} is in all tables (rows: {counts}). Profile the same spaces under each runtime.")
+    rows = _rows(tables, keys, at)
+    return {
+        "setting": at,
         "base": next(iter(tables)),
-        "runtimes": {runtime: _told(table, keys, setting.key) for runtime, table in tables.items()},
-        "left_out": left_out,
+        "runtimes": {runtime: _summary(table, keys, at) for runtime, table in tables.items()},
         "only_some": len(set.union(*asked)) - len(keys),
         "kinds": _kinds(rows, list(tables)),
         "rows": rows,
     }
-    if out is not None:
-        _write(Path(out), document)
-    return document
 
 
 def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) -> tuple[dict[str, Lut], dict[str, str]]:
@@ -117,7 +123,8 @@ def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) ->
     return found, left_out
 
 
-def _told(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
+def _summary(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
+    """One runtime: where it ran, how much of it is measured and how steadily, what it refused."""
     mine = [table.rows[key, at] for key in keys]
     timed = [row for row in mine if row["latency_min_ms"] is not None]
     spreads = [row["min_spread"] for row in timed if row["min_spread"] is not None]
@@ -237,7 +244,7 @@ def sections(document: Mapping[str, Any]) -> list[str]:
             texts=2,
         ),
     ]
-    refusals = [f"{runtime}, {key}: {why}" for runtime, told in runtimes.items() for key, why in told["refused"].items()]
+    refusals = [f"{runtime}, {key}: {why}" for runtime, mine in runtimes.items() for key, why in mine["refused"].items()]
     if refusals:
         parts += ["Refused, so not timed:", markdown.bullets(refusals)]
     if document["left_out"]:

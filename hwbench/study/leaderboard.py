@@ -1,4 +1,4 @@
-"""How strategies stand after many searches: medians with intervals over seeds, paired comparisons, cards, a report.
+"""The leaderboard of strategies after many searches: medians with intervals over seeds, paired comparisons, cards, a report.
 
 Every number is computed from what single runs found. Intervals come from resampling seeds, all devices of a seed together:
 runs of one seed begin alike. Settings are never mixed.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -201,13 +201,7 @@ def publish(
         "marks": list(MARKS),
         "goal": GOAL,
         "strategies": strategies,
-        "comparisons": [
-            compare(results, OURS, peer, setting)
-            for setting in settings
-            if setting != UPPER and setting in strategies.get(OURS, {})
-            for peer, ways in strategies.items()
-            if peer != OURS and setting in ways
-        ],
+        "comparisons": _comparisons(results, strategies, settings),
         "failed": list(failed),
         "out": str(out),
     }
@@ -223,6 +217,19 @@ def publish(
             card = {"kind": "validation", "strategy": name, **about, "marks": list(MARKS), "goal": GOAL}
             write_json(_card_path(out, name), {**card, "figures": strategies[name], "versions": _versions()})
     return document
+
+
+def _comparisons(
+    results: Results, strategies: Mapping[str, Mapping[str, Any]], settings: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Our own strategy against each other one, in every setting that both were run in; a bound alone is no setting."""
+    return [
+        compare(results, OURS, peer, setting)
+        for setting in settings
+        if setting != UPPER and setting in strategies.get(OURS, {})
+        for peer, ways in strategies.items()
+        if peer != OURS and setting in ways
+    ]
 
 
 def _card_path(out: Path, strategy: str) -> Path:

@@ -65,21 +65,23 @@ def specialise(
     plan: Benchmark = registry.get("benchmark", table)
     rows = plan.read(folder_of(tables))
     devices = _devices(rows, device, complete)
-    everywhere = _everywhere(rows, devices, table)
-    accuracy = rows.accuracy[everywhere]
-    latency = np.stack([rows.latency_of(name)[everywhere] for name in devices])
-    document: dict[str, Any] = {
-        "table": table,
-        "data_sha256": rows.fingerprint(devices),
-        "networks": len(everywhere),
-        "devices": devices,
-        "pairs": len(devices) * (len(devices) - 1),
-        "limits": {"points": POINTS, "latency": SLOWER},
-        "budgets": [_crossed(rows.genes[everywhere], accuracy, latency, devices, each) for each in percentiles],
-    }
+    document = {"table": table, "data_sha256": rows.fingerprint(devices), **_document(rows, table, devices, percentiles)}
     if out is not None:
         _write(Path(out), document)
     return document
+
+
+def _document(rows: Rows, table: str, devices: Sequence[str], percentiles: Sequence[float]) -> dict[str, Any]:
+    everywhere = _everywhere(rows, devices, table)
+    genes, accuracy = rows.genes[everywhere], rows.accuracy[everywhere]
+    latency = np.stack([rows.latency_of(name)[everywhere] for name in devices])
+    return {
+        "networks": len(everywhere),
+        "devices": list(devices),
+        "pairs": len(devices) * (len(devices) - 1),
+        "limits": {"points": POINTS, "latency": SLOWER},
+        "budgets": [_crossed(genes, accuracy, latency, devices, each) for each in percentiles],
+    }
 
 
 def _percentiles(given: float | Sequence[float]) -> list[float]:

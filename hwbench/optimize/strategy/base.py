@@ -95,7 +95,7 @@ class Archive:
     def add(self, genes: Genes, values: Values) -> np.ndarray:
         """Takes in what was told; returns the indices of those that are new."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
+        complete = self._problem.complete(genes, values)
         genes = self._problem.canonical(genes)
         fresh: list[int] = []
         for i, key in enumerate(keys(genes)):
@@ -106,11 +106,11 @@ class Archive:
         self._genes = _room(self._genes, self._n)
         self._losses, self._violation = _room(self._losses, self._n), _room(self._violation, self._n)
         self._genes[start : self._n] = genes[fresh]
-        self._losses[start : self._n] = self._problem.losses(told)[fresh]
-        self._violation[start : self._n] = self._problem.violation(told)[fresh]
+        self._losses[start : self._n] = self._problem.losses(complete)[fresh]
+        self._violation[start : self._n] = self._problem.violation(complete)[fresh]
         for name in self._problem.names:
             self._values[name] = _room(self._values[name], self._n)
-            self._values[name][start : self._n] = told[name][fresh]
+            self._values[name][start : self._n] = complete[name][fresh]
         return np.arange(start, self._n)
 
     def order(self) -> np.ndarray:

@@ -124,8 +124,8 @@ class Differentiable:
             if self._relaxed == "hard":
                 one = torch.nn.functional.one_hot(mixed.argmax(dim=2), self._width).float()
                 mixed = one + mixed - mixed.detach()
-            told = self._surrogate(mixed.flatten(1))
-            loss = (told[:, :-1] * self._weights).sum() + BROKEN * torch.relu(told[:, -1]).sum()
+            predicted = self._surrogate(mixed.flatten(1))
+            loss = (predicted[:, :-1] * self._weights).sum() + BROKEN * torch.relu(predicted[:, -1]).sum()
             self._descent.zero_grad()
             loss.backward()
             self._descent.step()

@@ -57,7 +57,7 @@ class DynamicHurdles:
     def tell(self, genes: Genes, values: Values) -> None:
         """Those above the mean of their rung are to be trained on."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
+        complete = self._problem.complete(genes, values)
         trained = np.asarray(values.get(FIDELITY, np.ones(len(genes))), float)
         rungs = np.searchsorted(self._rungs, trained, side="right") - 1
         if trained.shape != (len(genes),) or (rungs < 0).any():
@@ -66,7 +66,7 @@ class DynamicHurdles:
             )
         genes = self._problem.canonical(genes)
         self._seen.new(genes)
-        losses, violation = self._problem.losses(told), self._problem.violation(told)
+        losses, violation = self._problem.losses(complete), self._problem.violation(complete)
         for rung in np.unique(rungs):
             # What this rung knows already is not told again.
             mine = np.array([self._rung.get(key, -1) < rungs[i] == rung for i, key in enumerate(keys(genes))])

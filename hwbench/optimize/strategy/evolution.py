@@ -65,12 +65,12 @@ class Evolution:
     def tell(self, genes: Genes, values: Values) -> None:
         """Keeps the best parents, a few of each kind."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
+        complete = self._problem.complete(genes, values)
         self._seen.new(self._problem.canonical(genes))
         self._told += len(genes)
         together = np.concatenate([self._best, genes])
-        losses = np.concatenate([self._losses, self._problem.losses(told)])
-        violation = np.concatenate([self._violation, self._problem.violation(told)])
+        losses = np.concatenate([self._losses, self._problem.losses(complete)])
+        violation = np.concatenate([self._violation, self._problem.violation(complete)])
         keep = pareto.order(losses, violation)
         if self._problem.wide:
             kinds: Counter[bytes] = Counter()

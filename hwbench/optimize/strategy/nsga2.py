@@ -42,9 +42,9 @@ class Nsga2:
     def tell(self, genes: Genes, values: Values) -> None:
         """Keeps the children until their generation is complete."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
+        complete = self._problem.complete(genes, values)
         self._seen.new(self._problem.canonical(genes))
-        self._children.append((genes, self._problem.losses(told), self._problem.violation(told)))
+        self._children.append((genes, self._problem.losses(complete), self._problem.violation(complete)))
         self._told += len(genes)
 
     def _select(self) -> None:

@@ -86,9 +86,9 @@ class Optuna:
     def tell(self, genes: Genes, values: Values) -> None:
         """Closes the trials of these architectures; those nobody proposed become trials."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
-        losses = np.minimum(self._problem.losses(told), WORST).tolist()
-        violation = np.minimum(self._problem.violation(told), WORST).tolist()
+        complete = self._problem.complete(genes, values)
+        losses = np.minimum(self._problem.losses(complete), WORST).tolist()
+        violation = np.minimum(self._problem.violation(complete), WORST).tolist()
         genes = self._problem.canonical(genes)
         self._seen.new(genes)
         for row, key, loss, excess in zip(genes.tolist(), keys(genes), losses, violation, strict=True):

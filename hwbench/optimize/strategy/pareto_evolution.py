@@ -2,7 +2,7 @@
 
 Each generation is a mix of mutants of front members, children of two of them, and a few random architectures. Where an
 objective is known (LiteTransformerSearch: decoder parameters stand for quality), many more children are made than asked
-for, and those stay that the known objectives let hope: not dominated in them by what is there already.
+for, and those stay that are not dominated, in the known objectives, by what is there already.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class ParetoEvolution:
         if not self._free or len(children) <= n:
             return children[:n]
         signs = [-1.0 if self._problem.objectives[name] == MAX else 1.0 for name in self._free]
-        hope = np.stack([s * self._problem.known[name](children) for s, name in zip(signs, self._free, strict=True)], axis=1)
+        losses = np.stack([s * self._problem.known[name](children) for s, name in zip(signs, self._free, strict=True)], axis=1)
         broken = np.zeros(len(children))
         for name, limit in self._problem.limits.items():
             if name in self._problem.known:
                 excess = self._problem.known[name](children) - limit
                 broken += np.maximum(-excess if self._problem.objectives.get(name) == MAX else excess, 0) / (abs(limit) or 1)
-        return np.asarray(children[pareto.order(hope, broken)[:n]])
+        return np.asarray(children[pareto.order(losses, broken)[:n]])

@@ -69,9 +69,9 @@ class PymooNsga2:
     def tell(self, genes: Genes, values: Values) -> None:
         """Kept until their generation is complete."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
-        losses = np.minimum(self._problem.losses(told), WORST)
-        violation = np.minimum(self._problem.violation(told), WORST)
+        complete = self._problem.complete(genes, values)
+        losses = np.minimum(self._problem.losses(complete), WORST)
+        violation = np.minimum(self._problem.violation(complete), WORST)
         genes = self._problem.canonical(genes)
         self._known.update(zip(keys(genes), zip(losses, violation.tolist(), strict=True), strict=True))
         self._seen.new(genes)

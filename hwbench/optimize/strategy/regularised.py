@@ -39,11 +39,11 @@ class Regularised:
     def tell(self, genes: Genes, values: Values) -> None:
         """The youngest join the queue, the oldest leave it."""
         genes = self._problem.check(genes)
-        told = self._problem.complete(genes, values)
+        complete = self._problem.complete(genes, values)
         self._seen.new(self._problem.canonical(genes))
         self._genes = np.concatenate([self._genes, genes])[-self._size :]
-        self._losses = np.concatenate([self._losses, self._problem.losses(told)])[-self._size :]
-        self._violation = np.concatenate([self._violation, self._problem.violation(told)])[-self._size :]
+        self._losses = np.concatenate([self._losses, self._problem.losses(complete)])[-self._size :]
+        self._violation = np.concatenate([self._violation, self._problem.violation(complete)])[-self._size :]
 
     def _mutants(self, n: int) -> Genes:
         place = np.empty(len(self._genes), int)

@@ -87,9 +87,9 @@ class Reinforce:
 
         every, at = self._rewards(), [self._at[key] for key in keys(genes)]
         valid = np.isfinite(self._archive.violation)
-        told = every[at][valid[at]]
-        if len(told):
-            mean = float(told.mean())
+        rewards = every[at][valid[at]]
+        if len(rewards):
+            mean = float(rewards.mean())
             self._baseline = mean if self._baseline is None else 0.9 * self._baseline + 0.1 * mean
         # Against what valid ones differ by: an invalid one is bad, but must not hide what is good.
         spread = float(every[valid].std()) if valid.any() else 0.0
@@ -104,14 +104,14 @@ class Reinforce:
             self._optimiser.step()
 
     def _rewards(self) -> np.ndarray:
-        """Of everything told, towards the present target; 0 for what is invalid."""
+        """Of every evaluation, towards the present target; 0 for what is invalid."""
         valid = np.isfinite(self._archive.violation)
         reward = np.zeros(len(valid))
         if not valid.any():
             return reward
-        told = {name: self._archive.value(name)[valid] for name in self._problem.names}
-        gains = [told[name] for name, way in self._problem.objectives.items() if way == MAX]
-        if not gains or min(values.min() for values in gains) <= 0:
+        values = {name: self._archive.value(name)[valid] for name in self._problem.names}
+        gains = [values[name] for name, way in self._problem.objectives.items() if way == MAX]
+        if not gains or min(each.min() for each in gains) <= 0:
             losses = self._archive.losses[valid]
             span = np.ptp(losses, axis=0)
             weight = self._rng.dirichlet(np.ones(losses.shape[1]))
@@ -119,8 +119,8 @@ class Reinforce:
         else:
             found = np.prod(gains, axis=0)
             for name in (name for name, way in self._problem.objectives.items() if way == MIN):
-                target = self._problem.limits.get(name) or float(np.quantile(told[name], self._rng.random()))
-                found = found * (np.maximum(told[name], LEAST) / max(target, LEAST)) ** self._gamma
+                target = self._problem.limits.get(name) or float(np.quantile(values[name], self._rng.random()))
+                found = found * (np.maximum(values[name], LEAST) / max(target, LEAST)) ** self._gamma
         reward[valid] = found / (1.0 + self._archive.violation[valid])
         return reward
 
@@ -140,11 +140,11 @@ def _controller(problem: Problem, hidden: int) -> Any:
         def forward(self, genes: Any, rng: np.random.Generator, n: int) -> Any:
             """(genes, their log-likelihood, entropy); draws where no genes are given."""
             given = None if genes is None else torch.as_tensor(genes.astype(np.int64))
-            state, held = torch.zeros(n, hidden), torch.zeros(n, hidden)
+            state, memory = torch.zeros(n, hidden), torch.zeros(n, hidden)
             token = self.first.expand(n, hidden)
             chosen, likelihood, entropy = [], torch.zeros(n), torch.zeros(n)
             for g, (read, write) in enumerate(zip(self.read, self.write, strict=True)):
-                state, held = self.cell(token, (state, held))
+                state, memory = self.cell(token, (state, memory))
                 logs = torch.log_softmax(write(state), dim=1)
                 if given is None:
                     chances = logs.exp().double().numpy().cumsum(axis=1)
