@@ -3,7 +3,7 @@
 A proxy that says `expensive = True` may be scored in several processes, or through anyone's own executor
 (`concurrent.futures`), such as a cluster's. Only names and bytes cross the border, answers keep their order, and each
 architecture is scored alone however many workers there are: so their number changes no result. An architecture that
-ends its process (workers.py) counts as invalid (NaN). What an executor of one's own loses is scored once more here.
+ends its process (core/process_pool.py) counts as invalid (NaN). What an executor of one's own loses is scored once more here.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Correction:
     """A Gaussian process (Matern 5/2, one length per column) of log ratios, with its nugget."""
 
     CENTRES = {"signal": (np.log(0.15), 1.0), "nugget": (np.log(0.01), 0.8), "length": (np.log(1.5), 0.8)}
-    """What is believed before any row: (mean, standard deviation) of the logarithm of each setting."""
+    """Prior, before any row: (mean, standard deviation) of the logarithm of each hyperparameter."""
     OFFSET = 0.25
     """Variance of the level all rows share."""
 

@@ -59,7 +59,7 @@ def make_strategy(
 
 
 class Archive:
-    """Everything told so far, as arrays."""
+    """Every evaluation so far, as arrays."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -89,11 +89,11 @@ class Archive:
         return self._violation[: self._n]
 
     def value(self, name: str) -> np.ndarray:
-        """What was told under that name."""
+        """The values of that name, in order of evaluation."""
         return self._values[name][: self._n]
 
     def add(self, genes: Genes, values: Values) -> np.ndarray:
-        """Takes in what was told; returns the indices of those that are new."""
+        """Takes evaluations in; returns the indices of those that are new."""
         genes = self._problem.check(genes)
         complete = self._problem.complete(genes, values)
         genes = self._problem.canonical(genes)

@@ -1,8 +1,8 @@
-"""Bayesian optimisation: a Gaussian process over genes, expected improvement, one random trade-off per question (ParEGO).
+"""Bayesian optimisation: a Gaussian process over genes, expected improvement, one random trade-off per architecture (ParEGO).
 
-The kernel is exp(-differing genes / length); length and noise are chosen by likelihood. With several objectives every
-question draws new weights and improves the augmented Chebyshev sum of the normalised losses (Knowles 2006), so that in
-turn all parts of the front are worked on. Limits multiply the improvement by the probability that they are kept.
+The kernel is exp(-differing genes / length); length and noise are chosen by likelihood. With several objectives
+every architecture is chosen by new weights: it improves the augmented Chebyshev sum of the normalised losses (Knowles 2006),
+so that in turn all parts of the front are worked on. Limits multiply the improvement by the probability that they are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AUGMENTED = 0.05
 
 
 class Bayesian:
-    """Gaussian processes, conditioned anew for every batch of questions."""
+    """Gaussian processes, conditioned anew for every batch."""
 
     name: str
 
@@ -113,7 +113,7 @@ class Processes:
         return best.white @ across * spread + middle, np.sqrt(variance * best.scale) * spread
 
     def _at_pool(self, length: float, noise: float) -> tuple[np.ndarray, np.ndarray]:
-        """(the pool's covariance with what is known, whitened; its variance): most questions share them."""
+        """(the pool's covariance with what is known, whitened; its variance): many targets share them."""
         if (length, noise) not in self._whitened:
             white = self._factors[length, noise].whiten(np.exp(-self._far / length).T)
             self._whitened[length, noise] = white, np.maximum(1.0 - np.einsum("ij,ij->j", white, white), 1e-9)

@@ -1,6 +1,6 @@
 """Constrained evolution (as HAT, Wang et al. 2020, and once-for-all): mutation and crossover of the best so far.
 
-Parents are the best architectures ever told: those within the limits by objective, then the others by how little they
+Parents are the best architectures evaluated so far: those within the limits by objective, then the others by how little they
 break them. So a tight budget is approached rather than waited for. Of each combination of network-wide genes (width,
 depth) only a few are parents: otherwise the first good width takes all places, and changing a width later means changing
 every layer with it. Seen on autoformer-tiny (FLOPs with 0, 2 and 10 % noise as cost; 36 searches of 10,000): 14 ended
@@ -46,15 +46,15 @@ class Evolution:
         self._initial, self._parents, self._rate, self._strict = population, parents, mutation_rate, bool(strict)
         self._best = np.empty((0, len(problem.genes)), np.uint8)
         self._losses, self._violation = np.empty((0, len(problem.objectives))), np.empty(0)
-        self._told = 0
+        self._evaluated = 0
         kinds = math.prod(problem.genes[i][1] for i in problem.wide)
         self._per_kind = max(4, math.ceil(parents / kinds)) if problem.wide else parents
 
     def ask(self, n: int) -> Genes:
         """Random ones first, then mutants and children of the best."""
-        early = self._told < self._initial or not len(self._best)
+        early = self._evaluated < self._initial or not len(self._best)
         if early:
-            n = min(n, max(self._initial - self._told, 1))
+            n = min(n, max(self._initial - self._evaluated, 1))
 
         def draw(missing: int) -> Genes:
             new = sample(self._problem, missing, self._rng) if early else self._vary(missing)
@@ -67,7 +67,7 @@ class Evolution:
         genes = self._problem.check(genes)
         complete = self._problem.complete(genes, values)
         self._seen.new(self._problem.canonical(genes))
-        self._told += len(genes)
+        self._evaluated += len(genes)
         together = np.concatenate([self._best, genes])
         losses = np.concatenate([self._losses, self._problem.losses(complete)])
         violation = np.concatenate([self._violation, self._problem.violation(complete)])

@@ -9,8 +9,8 @@
 - Batches are chosen one after the other, each as if those before had been answered by the posterior mean (the Kriging
   believer; Ginsbourger, Le Riche and Carraro 2010). Observations are taken as noisy by the model, but the front they improve
   on is the observed one (it is no noisy EHVI).
-- Late, when the model has told what it can, every second architecture is a random neighbour of the front: that finds what the
-  model is wrong about, and makes the search as sure as a local one.
+- Late, when the model has shown what it can, every second architecture is a random neighbour of the front: that finds what
+  the model is wrong about, and makes the search as sure as a local one.
 - Known values are computed, not learnt: a search with a compiled cost learns the accuracy alone.
 
 Cost is kept near a millisecond per evaluation (less over a thousand, more over two hundred or with many genes). A process rests

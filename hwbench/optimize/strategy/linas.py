@@ -23,7 +23,7 @@ VARIANTS = {"ridge": {"model": "ridge"}, "svr": {"model": "svr"}, "stacked": {"m
 INNER, GENERATION = 500, 50
 """Architectures the inner search scores by prediction, per round and per generation."""
 FOLDS, WEIGHED = 4, 200
-"""Folds, and most rows, by which predictors are weighted."""
+"""Folds by which predictors are weighted, and rows at most."""
 PENALTIES = 10.0 ** np.arange(-2, 4)
 Model = Callable[[np.ndarray], np.ndarray]
 

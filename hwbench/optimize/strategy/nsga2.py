@@ -23,13 +23,13 @@ class Nsga2:
         self._size, self._crossed = population, crossover_rate
         self._genes = np.empty((0, len(problem.genes)), np.uint8)
         self._losses, self._violation = np.empty((0, len(problem.objectives))), np.empty(0)
-        self._asked = self._told = 0
+        self._asked = self._evaluated = 0
         """Children of the present generation."""
         self._children: list[tuple[Genes, np.ndarray, np.ndarray]] = []
 
     def ask(self, n: int) -> Genes:
         """What the generation lacks; random ones in the first."""
-        if self._told >= self._size:
+        if self._evaluated >= self._size:
             self._select()
         wanted = min(n, max(self._size - self._asked, 1))
         if len(self._genes):
@@ -45,7 +45,7 @@ class Nsga2:
         complete = self._problem.complete(genes, values)
         self._seen.new(self._problem.canonical(genes))
         self._children.append((genes, self._problem.losses(complete), self._problem.violation(complete)))
-        self._told += len(genes)
+        self._evaluated += len(genes)
 
     def _select(self) -> None:
         """The best of parents and children become the parents; they stay in the order of their rank."""
@@ -53,7 +53,7 @@ class Nsga2:
         genes, losses, violation = (np.concatenate(each) for each in zip(*parts, strict=True))
         keep = pareto.order(losses, violation)[: self._size]
         self._genes, self._losses, self._violation = genes[keep], losses[keep], violation[keep]
-        self._children, self._asked, self._told = [], 0, 0
+        self._children, self._asked, self._evaluated = [], 0, 0
 
     def _born(self, n: int) -> Genes:
         """Children of winners of tournaments."""

@@ -91,8 +91,8 @@ def _smooth(logs: np.ndarray, blocks: Sequence[np.ndarray]) -> np.ndarray:
         return np.zeros_like(logs)
     columns = np.concatenate(blocks, axis=1)
     fitted, left = _ridge(columns, logs)
-    for order, most in INTERACTIONS.items():
-        if _products([block.shape[1] for block in blocks], order) > most:
+    for order, columns_allowed in INTERACTIONS.items():
+        if _products([block.shape[1] for block in blocks], order) > columns_allowed:
             break
         columns = np.concatenate([columns, _interactions(blocks, order, logs - fitted)], axis=1)
         again, less = _ridge(columns, logs)

@@ -17,7 +17,7 @@ from hwbench.predictor.regressor.base import thinned
 
 PAIRED, TRIPLED = 24, 10
 """Features (those that follow the target most) of which products of two and of three are offered."""
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 HUBER, ROUNDS = 0.5, 8
 LEAST, SUREST = 0.1, 1e-3
 """No prediction below this share of the smallest target seen; no doubt below this."""
@@ -33,7 +33,7 @@ class Additive:
 
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
         """Learns the weights; rises in every feature whatever `rising` says."""
-        x, y = thinned(x, y, MOST_ROWS, self.seed)
+        x, y = thinned(x, y, MAX_ROWS, self.seed)
         self.offset = np.minimum(x.min(axis=0), 0.0)
         self.scale = np.maximum((x - self.offset).max(axis=0), 1e-12)
         unit = (x - self.offset) / self.scale

@@ -37,9 +37,9 @@ class Regressor(Protocol):
         """Takes up a stored state."""
 
 
-def thinned(x: np.ndarray, y: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def thinned(x: np.ndarray, y: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """At most so many rows, drawn at random; all of them in their order where there are no more."""
-    if len(y) <= most:
+    if len(y) <= count:
         return x, y
-    chosen = np.random.default_rng(seed).permutation(len(y))[:most]
+    chosen = np.random.default_rng(seed).permutation(len(y))[:count]
     return x[chosen], y[chosen]

@@ -16,7 +16,7 @@ from hwbench.core import registry
 
 MEMBERS, RISING = ("additive", "ridge", "gaussian_process", "trees"), ("additive", "trees")
 """All; those that keep what `rising` asks (a mixture of them does too)."""
-FOLDS, STEPS, MOST_ROWS = 3, 4, 4000
+FOLDS, STEPS, MAX_ROWS = 3, 4, 4000
 """Folds; weights are multiples of 1 / STEPS; rows that choose the weights."""
 CLEARLY = 1.0
 """Standard errors by which another member must beat the first, and a mixture what is simpler."""
@@ -33,7 +33,7 @@ class Best:
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
         """Chooses weights on left-out rows (equal rows are left out together), then fits what has one on all rows."""
         rng = np.random.default_rng(self.seed)
-        some = rng.permutation(len(y))[:MOST_ROWS]
+        some = rng.permutation(len(y))[:MAX_ROWS]
         kinds, kind = np.unique(x[some], axis=0, return_inverse=True)
         folds = rng.permutation(len(kinds))[kind.ravel()] % FOLDS
         names = RISING if any(rising) else MEMBERS

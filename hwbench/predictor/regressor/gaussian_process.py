@@ -1,4 +1,4 @@
-"""A Gaussian process over what the sum of parts leaves unexplained; its posterior deviation is the doubt.
+"""A Gaussian process over what the sum of parts leaves unexplained; its posterior deviation is the doubt (relative).
 
 log(target / additive) = linear in the logarithms + a smooth function (Matern 5/2, one length per feature) + noise.
 Lengths and sizes maximise the marginal likelihood of a random subset; rows with large errors get more noise (Huber).
@@ -15,7 +15,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.gaussian_process import Factor, Posterior
 
-TUNED_ROWS, MOST_ROWS, DOUBT_ROWS = 256, 600, 256
+TUNED_ROWS, MAX_ROWS, DOUBT_ROWS = 256, 600, 256
 """Rows that choose lengths and sizes; that predictions rest on; that the doubt rests on (it costs the square)."""
 HUBER, ROUNDS, STEPS = 1.0, 2, 40
 CHUNK = 4096
@@ -32,9 +32,9 @@ class GaussianProcess:
         self.base = registry.make("regressor", "additive", seed=seed)
 
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
-        """Learns from at most MOST_ROWS random rows; `rising` is not promised."""
+        """Learns from at most MAX_ROWS random rows; `rising` is not promised."""
         self.base.fit(x, y)
-        chosen = np.random.default_rng(self.seed).permutation(len(y))[:MOST_ROWS]
+        chosen = np.random.default_rng(self.seed).permutation(len(y))[:MAX_ROWS]
         x, left = x[chosen], np.log(y[chosen] / self.base.predict(x[chosen])[0])
         self.logged = x.min(axis=0) > 0
         self.centre, self.scale = _standard(x)

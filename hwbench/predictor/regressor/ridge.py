@@ -15,7 +15,7 @@ from hwbench.predictor.regressor.base import thinned
 
 PAIRED = 24
 """Features (those that follow the target most) whose products are offered."""
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 PENALTIES = 10.0 ** np.arange(-6, 1.01, 0.5)
 PRODUCTS = (0.0, 0.1, 0.3, 1.0)
 """Scales of the products against the features' one: smaller is shrunk harder, 0 leaves them out."""
@@ -33,7 +33,7 @@ class Ridge:
 
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
         """Learns the weights; `rising` is not promised."""
-        x, y = thinned(x, y, MOST_ROWS, self.seed)
+        x, y = thinned(x, y, MAX_ROWS, self.seed)
         target = np.log(y)
         low, high = x.min(axis=0), x.max(axis=0)
         self.logged = np.flatnonzero((low > 0) & (high > low))
