@@ -32,7 +32,7 @@ from hwbench.core.typed_json import encode
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.predictor import onnx_latency
+from hwbench.predictor import onnx_fit, onnx_latency
 from hwbench.predictor.aggregator.base import sum_ops
 from hwbench.predictor.baselines import flops_of
 from hwbench.predictor.fit import calibration_sets, fit, stored_networks
@@ -131,7 +131,7 @@ def stage_fit(workspace: Path) -> dict[str, Any]:
             }
         )
     started = time.monotonic()
-    card = onnx_latency.fit_models(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
+    card = onnx_fit.fit_models(SPACES, workspace=workspace, networks=FIT, holdout=CALIBRATE, stored=True)
     return {
         "predictor": fitted.card.predictor,
         "additivity": fitted.card.additivity,
@@ -167,7 +167,7 @@ def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[s
         row: dict[str, Any] = {"model": name}
         started = time.monotonic()
         try:
-            found = asked.appraise(kernel_detection.dissect(path))
+            found = asked.predict_model(kernel_detection.dissect(path))
         except HwbenchError as error:
             rows.append({**row, "refused": str(error)})
             continue
@@ -191,7 +191,7 @@ def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[s
 
 
 def stage_layers(
-    workspace: Path, scratch: Path, folder: Path, names: list[str], asked: onnx_latency.Appraiser
+    workspace: Path, scratch: Path, folder: Path, names: list[str], asked: onnx_latency.OnnxLatency
 ) -> list[dict[str, Any]]:
     """The models' own kernels measured into another workspace: price against measurement, kernel by kernel."""
     wanted: dict[str, OpSpec] = {}
@@ -202,7 +202,7 @@ def stage_layers(
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:
         profile_specs(list(wanted.values()), workspace=scratch, policy=LAYER_POLICY, tick=tick)
-    measured = onnx_latency._rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
+    measured = onnx_latency.measured_rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():

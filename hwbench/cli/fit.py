@@ -131,10 +131,10 @@ def fit_networks(spaces: list[str], asked: Mapping[str, Any], json: bool) -> Non
 
 def fit_kernels(spaces: list[str], asked: Mapping[str, Any], json: bool) -> None:
     """A predictor of any ONNX model, by its kernels."""
-    from hwbench.predictor import onnx_latency
+    from hwbench.predictor import onnx_fit
 
     with console.progress("measuring networks") as tick:
-        card = onnx_latency.fit_models(spaces, tick=tick, **asked)
+        card = onnx_fit.fit_models(spaces, tick=tick, **asked)
     if json:
         console.emit_json({"card": _but(card, "kernels")})
     else:

@@ -11,7 +11,7 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.predictor.onnx_latency import Appraisal
+    from hwbench.predictor.onnx_latency import ModelLatency
 
 
 def run(
@@ -107,7 +107,7 @@ def _model(
     if batch != 1:
         raise UsageError(f"An ONNX model's batch is its own; --batch {batch} cannot change it. Fix open sides with --shape.")
     setting = options.setting(dtype, 1, threads)
-    found: Appraisal = hwbench.predict(
+    found: ModelLatency = hwbench.predict(
         model, device=device, runtime=runtime, setting=setting, workspace=workspace, statistic=statistic, shapes=shapes
     )
     if json:

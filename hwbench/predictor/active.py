@@ -100,19 +100,11 @@ class ActiveResult:
 
 def usage(space_names: Sequence[str], specs: Sequence[OpSpec], seed: int = 0, n: int = NETWORKS) -> np.ndarray:
     """How often each op runs in each of n networks per space: counts[networks, ops]."""
-    place = {spec: i for i, spec in enumerate(specs)}
     rng = np.random.default_rng(seed)
     found = []
     for name in space_names:
         space: Space = registry.get("space", name)
-        population = activity.sample(space, n, rng)
-        counts = np.zeros((n, len(specs)))
-        for slot in slots.slots(space):
-            column = np.array([-1 if spec is None else place[spec] for spec in slot.specs])
-            state = np.ravel_multi_index(tuple(population[list(slot.genes)]), slot.shape) if slot.genes else np.zeros(n, int)
-            exists = np.flatnonzero(column[state] >= 0)
-            np.add.at(counts, (exists, column[state][exists]), slot.repeat)
-        found.append(counts)
+        found.append(slots.op_counts(space, activity.sample(space, n, rng), specs))
     return np.vstack(found)
 
 

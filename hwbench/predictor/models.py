@@ -1,8 +1,9 @@
 """Which stored predictor answers for a space on a device, and what a search keeps of it.
 
 Asked in this order: a sum of table rows calibrated on the space; a regression or a transfer whose columns are the space's
-genes; GPU operators from a data sheet. What comes last is never certified, and says so. A sum calibrated on other spaces
-answers only when an uncertified answer was asked for, because there a command exists that would mend it.
+genes; GPU operators from a data sheet. What comes last is never certified, and says so. A sum calibrated on other spaces, and
+after it a predictor of ONNX models by their kernels, answer only when an uncertified answer was asked for, because there a
+command exists that would mend it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from hwbench.device.target import DEFAULT_RUNTIME, Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
+from hwbench.predictor import onnx_latency
 from hwbench.predictor import space_latency as sums
 from hwbench.predictor.base import LatencyModel, Refusal, SpaceLatency
-from hwbench.predictor.card_types import Card, GpuCard, SumCard, TableCard, TransferCard
+from hwbench.predictor.card_types import Card, GpuCard, OnnxCard, SumCard, TableCard, TransferCard
 from hwbench.predictor.few_shot.latency import TransferLatency
 from hwbench.predictor.gpu import latency as gpu_latency
 from hwbench.predictor.gpu.latency import GpuLatency
+from hwbench.predictor.onnx_latency import OnnxLatency
 from hwbench.predictor.space_latency import Fitted
 from hwbench.predictor.tabular.latency import TabularLatency
 from hwbench.space.base import Space
@@ -64,11 +67,14 @@ def choose(space: Space, statistic: str, target: Target, uncertified: bool = Fal
     if stored and uncertified:
         every = [_of(each, sums.open_sum(*each, target), space, statistic) for each in stored]
         known = [each for each in every if isinstance(each, Chosen)]
-        if not known:
-            raise next(each for each in every if isinstance(each, Refusal)).raised()
-        return known[0]
+        for chosen in known or _by_kernels(space, statistic, target, refusals):
+            return chosen
+        raise next(each for each in every if isinstance(each, Refusal)).raised()
     if stored:
         raise sums.never_saw(space.name, target, [card for _, card in stored])
+    if uncertified:
+        for chosen in _by_kernels(space, statistic, target, refusals):
+            return chosen
     for chosen in _from_data_sheet(space, statistic, target, refusals):
         return chosen
     raise _nothing(space, target, refusals)
@@ -113,6 +119,18 @@ def _open_columns(folder: Path, card: TableCard | TransferCard, target: Target, 
     if isinstance(card, TableCard):
         return TabularLatency.open(folder, card, target, name)
     return TransferLatency.open(folder, card, target, name)
+
+
+def _by_kernels(space: Space, statistic: str, target: Target, refusals: list[Refusal]) -> Iterator[Chosen]:
+    """Networks as the ONNX models they are exported to, where such a predictor was fitted for the target."""
+    stored = onnx_latency.find(target)
+    if stored is None:
+        return
+    found = _of(stored, OnnxLatency.open(*stored, target), space, statistic)
+    if isinstance(found, Refusal):
+        refusals.append(found)
+    else:
+        yield found
 
 
 def _from_data_sheet(space: Space, statistic: str, target: Target, refusals: list[Refusal]) -> Iterator[Chosen]:
@@ -236,6 +254,8 @@ def _open(folder: Path, card: Card, target: Target, name: str) -> LatencyModel:
         return sums.open_sum(folder, card, target, name)
     if isinstance(card, TableCard | TransferCard):
         return _open_columns(folder, card, target, name)
+    if isinstance(card, OnnxCard):
+        return OnnxLatency.open(folder, card, target, name)
     if isinstance(card, GpuCard):
         return GpuLatency.open(folder, card, target, name)
     raise DataError(f"{folder / cards.CARD} is the card of a {card.kind} predictor, which tells no latency of a space.")

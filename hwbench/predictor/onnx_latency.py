@@ -1,69 +1,54 @@
-"""The latency of any ONNX model: taken apart into the runtime's kernels, each priced, summed and calibrated.
+"""The latency of any ONNX model, and of networks as the ONNX models they are exported to: by their kernels.
 
 predictors/<device>/onnx-<runtime>-<setting>/card.json, arrays.npz
 
-hwbench profile --kernels 1440                   measures the kernels models are made of (hwbench.profiler.kernel_grid)
-hwbench fit --kernels --space bert --space nasvit    a model of their latencies, calibrated on whole networks
-hwbench predict MODEL.onnx                       total, interval, coverage, layer by layer
+hwbench fit --kernels --space bert --space nasvit    makes one (onnx_fit.py)
+hwbench predict MODEL.onnx                           total, interval, coverage, layer by layer
 
-A kernel with a row in the table costs what was measured; others are priced by an `OpModel` of all rows. Alone, a kernel
-finds everything in the cache; in a network weights come from memory (where they are more than the last cache holds: no
-kernel is faster than its weights can be read, a speed that single-row products with huge weights tell) and activations
-from wherever the last kernel left them. Whole networks (of the search spaces, measured anyway) calibrate the sum:
-
-    latency = scale x kernels + reading of weights, where that takes longer + per megabyte of activations + per node
-
-Intervals rest on networks of families the calibration did not see (each space left out in turn), because a model someone
-else wrote is of no known family either.
+The runtime says which kernels it runs after its own fusions (kernel detection); each has a price (kernel_prices.py), and whole
+networks calibrated their sum. A space's ops are exported alone, each once, and their kernels priced: 18 small models for
+all networks of autoformer-tiny. What the runtime fuses across ops is not seen that way (AutoFormer: 0.5 % of the latency,
+BERT: nothing). Nothing here is certified: intervals rest on families left out of the calibration, not on the one asked for.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal, registry, stats
+from hwbench.core import registry
 from hwbench.core.command import command
-from hwbench.core.errors import DataError, MissingOps, UsageError
-from hwbench.core.progress import Tick, no_tick
-from hwbench.device import files as devices
+from hwbench.core.errors import DataError, HwbenchError, MissingOps, UsageError
+from hwbench.core.files import fingerprint
+from hwbench.core.typed_json import encode
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
-from hwbench.network import onnx_writer, work
+from hwbench.network import onnx_writer
+from hwbench.network.graph import Network, NetworkBuilder, Workload
 from hwbench.network.op import base as ops
-from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.spec import OpSpec
 from hwbench.predictor import card as cards
-from hwbench.predictor import fit, space_latency
-from hwbench.predictor.card_types import ONNX, OnnxCard
+from hwbench.predictor import space_latency
+from hwbench.predictor.base import Facts, Latencies, Refusal
+from hwbench.predictor.card_types import ONNX, OnnxCard, OnnxStatistic
+from hwbench.predictor.kernel_prices import TERMS, Prices, kernel_rows, node_terms, terms_of, weights_mb
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
-from hwbench.profiler.kernel_detection import Anatomy
-from hwbench.profiler.networks import measure_networks
-from hwbench.space import lowering as spaces
-from hwbench.space.architectures import Architectures
+from hwbench.profiler.kernel_detection import Anatomy as Detected
+from hwbench.space import slots
+from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 
 KERNELS = 1440
 """Kernels of the grid that a predictor of any model is to be fitted on."""
-TERMS = ("rows_ms", "activations_mb", "nodes")
-BELIEF = 0.03
-"""How firmly, before any network is seen, kernels are believed to add up as measured (relative weight of one network)."""
-USUAL = (1.0, 0.05, 2e-4)
-"""What each term may plausibly weigh: a ratio, ms per megabyte, ms per node: the yardstick of that belief."""
-STREAMED_BYTES = 60_000_000
-"""Single-row products with more weights than this tell how fast memory is read: few last caches hold them."""
-THIN = 4
-"""Rows up to which a product does less arithmetic than reading."""
-MOST_EACH = 16
-"""Networks of each set and space that are used: more take time to take apart and tell nothing new of five weights."""
-REACH = 1e4
-"""Kernels beyond the measured sizes are priced as far as that: their roofline is physics, and doubt grows with distance."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +66,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Appraisal:
+class ModelLatency:
     """What is known of one model's latency."""
 
     model: str
@@ -97,279 +82,57 @@ class Appraisal:
     layers: tuple[Layer, ...]
     fused: Mapping[str, int]
     source: str
+    predictor: Mapping[str, Any] = field(default_factory=dict)
+    """What every use of the predictor says about it (`Facts`)."""
 
 
 @dataclass(frozen=True)
-class Prices:
-    """What kernels cost, from a table's rows and a model of them."""
-
-    model: OpModel
-    rows_ms: Mapping[str, float]
-    stream_ms_per_mb: float = 0.0
-    """Least time a megabyte of weights takes to come from memory."""
-    cache_bytes: int = 0
-    """What the last cache holds: weights of a model that fit into it stay there."""
-
-    def of(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ms alone, relative doubt, whether measured) of each kernel; NaN where neither table nor model knows it."""
-        ms, doubt = self.model.predict(specs)
-        measured = np.array([spec.key in self.rows_ms for spec in specs])
-        ms = np.where(measured, [self.rows_ms.get(spec.key, np.nan) for spec in specs], ms)
-        return ms, np.where(measured, 0.0, doubt), measured
-
-    def in_network(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The same for all kernels of one model, repeats included, and which of them last as long as reading their weights."""
-        distinct = list(dict.fromkeys(specs))
-        at = {spec: i for i, spec in enumerate(distinct)}
-        ms, doubt, measured = (values[[at[spec] for spec in specs]] for values in self.of(distinct))
-        weights = np.array([_weights_mb(spec) for spec in specs])
-        reading_ms = weights * self.stream_ms_per_mb * (weights.sum() * 1e6 > self.cache_bytes)
-        return np.maximum(ms, reading_ms), doubt, measured, reading_ms > ms
-
-
-def _weights_mb(spec: OpSpec) -> float:
-    return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6
-
-
-def stream_ms_per_mb(rows_ms: Mapping[str, float]) -> float:
-    """How long a megabyte takes to come from memory, from single-row products with huge weights; 0 if none was measured."""
-    found = []
-    for key, ms in rows_ms.items():
-        spec = OpSpec.parse(key)
-        megabytes = _weights_mb(spec)
-        if megabytes * 1e6 >= STREAMED_BYTES and ops.describe(spec)[1].get("m", THIN + 1) <= THIN:
-            found.append(ms / megabytes)
-    return float(np.median(found)) if found else 0.0
-
-
-@dataclass(frozen=True)
-class Terms:
-    """One network's sums, and the doubt of its kernels' prices."""
-
-    values: np.ndarray
-    """One per TERMS."""
-    reading_ms: float
-    """Kernels that last as long as reading their weights: not scaled, memory is as fast in a network as alone."""
-    doubt_ms: float
-
-
-def kernel_rows(table: Lut, setting: Setting) -> dict[str, float]:
-    """Measured kernels of a table by key."""
-    found = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
-    return {key: float(ms) for key, ms in found.items() if ms and key.startswith("kernel(")}
-
-
-def node_terms(spec: OpSpec) -> tuple[float, float]:
-    """What one node adds beside its kernel's price: (megabytes of activations, node)."""
-    inputs, outputs = ops.op_of(spec).signature(spec)
-    passed = sum(int(np.prod(t.shape)) * work.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
-    return passed / 1e6, 1.0
-
-
-def terms_of(found: Anatomy, prices: Prices) -> Terms:
-    """A model's sums; NaN where a kernel has no price."""
-    specs = [spec for _, spec in found.layers]
-    ms, doubt, _, reading = prices.in_network(specs)
-    off: dict[OpSpec, float] = {}
-    for spec, part in zip(specs, ms * doubt, strict=True):  # one kernel's price is wrong the same way each time
-        off[spec] = off.get(spec, 0.0) + float(part)
-    others = np.array([node_terms(spec) for spec in specs]).sum(axis=0)
-    doubt_ms = float(np.sqrt(sum(part**2 for part in off.values())))
-    return Terms(np.array([float(ms[~reading].sum()), *others]), float(ms[reading].sum()), doubt_ms)
-
-
-def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray) -> np.ndarray:
-    """Weights of the terms: least relative error, none negative, drawn to "kernels add up" where networks do not tell."""
-    from scipy.optimize import nnls
-
-    matrix = np.array([t.values for t in terms]) / measured_ms[:, None]
-    left = 1 - np.array([t.reading_ms for t in terms]) / measured_ms
-    belief = BELIEF * len(terms) ** 0.5 * np.diag(1 / np.array(USUAL))
-    wanted = np.concatenate([left, belief @ np.eye(len(TERMS))[0]])
-    return np.asarray(nnls(np.vstack([matrix, belief]), wanted)[0])
-
-
-def fit_models(
-    space: str | Sequence[str],
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    networks: int = 16,
-    holdout: int = 16,
-    seed: int = 0,
-    stored: bool = False,
-    tick: Tick = no_tick,
-) -> OnnxCard:
-    """Fits the prices of kernels and their calibration; returns the card.
-
-    The networks are those of `hwbench fit` with the same numbers; the first MOST_EACH of each set are taken apart.
-
-    Args:
-        space: Spaces whose networks calibrate; two or more, so that one can be left out.
-        device: `local` or a device's name.
-        runtime: Inference runtime.
-        setting: dtype, threads.
-        workspace: Where table and networks are and the predictor goes.
-        networks: Networks to fit, per space.
-        holdout: Networks to state errors on, per space; never fitted on.
-        seed: Draws both sets.
-        stored: Measure nothing: all networks must be in the stored table of networks.
-        tick: Progress.
-    """
-    names = [space] if isinstance(space, str) else list(space)
-    if len(names) < 2:
-        raise UsageError("Calibrating kernels needs at least two --space, so that one can be left out to test the other.")
-    target = Target.of(device, runtime, setting, workspace)
-    place = target.workspace
-    table = Lut.read(luts.find_lut(place, target.device, runtime), local=target.local)
-    rows_ms = kernel_rows(table, setting)
-    if not rows_ms:
-        profile = command("profile", kernels=KERNELS, **target.options)
-        raise UsageError(f"{table.path} has no kernels at {setting.key}. Run: {profile}")
-    model = OpModel(reach=REACH)
-    model.fit([OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values())), setting)
-    caches = devices.get(target.device, place.root).caches_bytes
-    prices = Prices(model, rows_ms, stream_ms_per_mb(rows_ms), max(caches.values(), default=0))
-    training, heldout = (
-        [Architectures(a.space, a.population[:, :MOST_EACH]) for a in drawn]
-        for drawn in fit.calibration_sets(names, networks, holdout, seed)
-    )
-    everything = [*training, *heldout]
-    if stored:
-        measured = fit.stored_networks(everything, target)
-    else:
-        measured = measure_networks(everything, target.device, runtime, setting, place.root, tick=tick)
-    taken_apart = _anatomies(everything, runtime, setting)
-    _require_prices(taken_apart, prices, target)
-    terms = {key: terms_of(found, prices) for key, found in taken_apart.items()}
-    document = _calibrated(training, heldout, terms, measured)
-    values, arrays = model.state()
-    card = {
-        "kind": ONNX,
-        **fit.provenance(target, table, names, (networks, holdout), seed),
-        "data": {**cards.data_of(table.path, len(rows_ms)), "networks": len(measured)},
-        "features": list(TERMS),
-        "errors": {"test": document["min"]["holdout"], "unseen_family": document["min"]["unseen_family"]},
-        "coverage": document["min"]["coverage"],
-        "noise_ceiling": fit.noise_ceiling([measured[k] for k in terms], "min"),
-        "statistics": document,
-        "kernels": {
-            "rows": len(rows_ms),
-            "error_by_group": model.errors,
-            "stream_ms_per_mb": prices.stream_ms_per_mb,
-            "cache_bytes": prices.cache_bytes,
-            "state": values,
-        },
-        "rebuild": space_latency.fit_command(
-            target, names, kernels=True, networks=networks, holdout=holdout, seed=seed, stored=True
-        ),
-    }
-    return cards.write(place.path("predictors", target.device, _folder(target)), OnnxCard, card, arrays)
-
-
-def _require_prices(found: Mapping[str, Anatomy], prices: Prices, target: Target) -> None:
-    """Raises MissingOps if a network holds a kernel that neither table nor model knows."""
-    specs = list({spec: None for each in found.values() for _, spec in each.layers})
-    missing = sorted(spec.key for spec, ms in zip(specs, prices.of(specs)[0], strict=True) if np.isnan(ms))
-    if missing:
-        raise MissingOps(
-            f"{len(missing)} kernels of the calibration networks have no price at {target.setting.key}; first: {missing[0]}. "
-            f"Run: {command('profile', kernels=KERNELS, **target.options)}",
-            missing,
-        )
-
-
-def _folder(target: Target) -> str:
-    return f"{ONNX}-{target.runtime}-{target.setting.key}"
-
-
-def _anatomies(sets: Sequence[Architectures], runtime: str, setting: Setting) -> dict[str, Anatomy]:
-    """Every network taken apart, as its exported file would be."""
-    found = {}
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-        path = Path(folder) / "network.onnx"
-        for architectures in sets:
-            every = spaces.networks(architectures.space, architectures.population)
-            for key, network in zip(architectures.keys, every, strict=True):
-                with path.open("wb") as stream:
-                    onnx_writer.write_model(network, setting, stream, light=True)
-                found[key] = kernel_detection.dissect(path, runtime, setting)
-    return found
-
-
-def _calibrated(
-    training: Sequence[Architectures],
-    heldout: Sequence[Architectures],
-    terms: Mapping[str, Terms],
-    measured: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
-    """Weights, errors and intervals for each statistic."""
-    fit_keys, test_keys = ([key for a in sets for key in a.keys] for sets in (training, heldout))
-    document: dict[str, Any] = {}
-    for statistic, column in luts.STATISTICS.items():
-
-        def truth(keys: Sequence[str]) -> np.ndarray:
-            return np.array([float(measured[k][column]) for k in keys])  # noqa: B023
-
-        def guess(weights: np.ndarray, keys: Sequence[str]) -> np.ndarray:
-            return np.array([terms[k].values @ weights + terms[k].reading_ms for k in keys])
-
-        weights = calibrate([terms[k] for k in fit_keys], truth(fit_keys))
-        strange_keys: list[str] = []
-        strange: list[np.ndarray] = []
-        for i, left_out in enumerate(heldout):
-            seen = [key for j, a in enumerate(training) if j != i for key in a.keys]
-            strange.append(guess(calibrate([terms[k] for k in seen], truth(seen)), left_out.keys))
-            strange_keys += left_out.keys
-        predicted = np.concatenate(strange)
-        # Doubt of a family never seen, beside that of the kernels' prices.
-        family = float(np.sqrt(np.mean(np.log(truth(strange_keys) / predicted) ** 2)))
-        doubt = np.hypot([terms[k].doubt_ms for k in strange_keys] / predicted, family)
-        band, how = conformal.interval(predicted, truth(strange_keys), doubt)
-        document[statistic] = {
-            "weights": dict(zip(TERMS, weights.tolist(), strict=True)),
-            "family_doubt": family,
-            "band": {**band.state(), "how": how},
-            "coverage": conformal.coverage_evidence(predicted, truth(strange_keys)),
-            "holdout": asdict(stats.accuracy(guess(weights, test_keys), truth(test_keys))),
-            "unseen_family": {
-                a.space.name: asdict(stats.accuracy(p, truth(a.keys))) for a, p in zip(heldout, strange, strict=True)
-            },
-        }
-    return document
-
-
-@dataclass(frozen=True)
-class Appraiser:
-    """A fitted predictor of models."""
+class OnnxLatency:
+    """A fitted predictor of ONNX models: a `LatencyModel`."""
 
     folder: Path
     card: OnnxCard
     target: Target
     prices: Prices
+    name: str = ""
+    """Device and folder, as `hwbench list predictors` shows it."""
 
-    def appraise(self, found: Anatomy, statistic: str = "min") -> Appraisal:
-        """Prices a model that was taken apart.
+    @classmethod
+    def open(cls, folder: Path, card: OnnxCard, target: Target, name: str = "") -> OnnxLatency:
+        """The predictor of a card, with its arrays; asked for as `local`, it must be of this very machine."""
+        if target.local:
+            luts.check_local(Environment(card.environment), folder / cards.CARD)
+        model = OpModel()
+        model.restore(card.kernels.state, cards.read_arrays(folder, card))
+        prices = Prices(model, measured_rows(target, card), card.kernels.stream_ms_per_mb, card.kernels.cache_bytes)
+        return cls(folder, card, target, prices, name or f"{card.device}/{folder.name}")
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Those it was calibrated for."""
+        return tuple(self.card.statistics)
+
+    def predict_model(self, detected: Detected, statistic: str = "min") -> ModelLatency:
+        """The latency of a model, by its kernels.
 
         Raises:
+            DataError: a node of it cannot be stated as a kernel.
             MissingOps: a kernel has neither a row nor a model; the message names it and what would measure it.
         """
-        if found.unknown:
-            node, why = next(iter(found.unknown.items()))
-            raise DataError(f"{found.path}: {len(found.unknown)} nodes cannot be priced; first '{node}': {why}.")
+        if detected.unknown:
+            node, why = next(iter(detected.unknown.items()))
+            raise DataError(f"{detected.path}: {len(detected.unknown)} nodes cannot be priced; first '{node}': {why}.")
         part = self.card.statistics[statistic]
-        weights = np.array([part.weights[term] for term in TERMS])
-        specs = [spec for _, spec in found.layers]
+        specs = [spec for _, spec in detected.layers]
         ms, doubt, measured, reading = self.prices.in_network(specs)
-        self._require(found, specs, ms)
-        shares = np.array([[0.0, *node_terms(spec)] for spec in specs]) @ weights + np.where(reading, ms, weights[0] * ms)
+        again = command("profile", model=detected.path, **self.target.options)
+        self._require(specs, ms, str(detected.path), again)
+        shares = _shares(specs, ms, reading, part)
         total = float(shares.sum())
-        terms = terms_of(found, self.prices)
-        scale = float(np.hypot(terms.doubt_ms / total, part.family_doubt))
+        scale = float(np.hypot(terms_of(specs, self.prices).doubt_ms / total, part.family_doubt))
         low, high = part.band.band.bounds(np.array([total]), np.array([scale]))
-        return Appraisal(
-            model=str(found.path),
+        return ModelLatency(
+            model=str(detected.path),
             device=self.target.device,
             runtime=self.target.runtime,
             setting=self.target.setting.key,
@@ -380,35 +143,210 @@ class Appraiser:
             coverage=float(shares[measured].sum() / total),
             layers=tuple(
                 Layer(name, spec.key, float(s), bool(m), float(d))
-                for (name, spec), s, m, d in zip(found.layers, shares, measured, doubt, strict=True)
+                for (name, spec), s, m, d in zip(detected.layers, shares, measured, doubt, strict=True)
             ),
-            fused=found.fused,
+            fused=detected.fused,
             source=str(self.folder),
+            predictor=self.facts(statistic).document(),
         )
 
-    def _require(self, found: Anatomy, specs: Sequence[OpSpec], ms: np.ndarray) -> None:
+    def for_space(self, space: Space, statistic: str) -> SpaceKernels | Refusal:
+        """The space's networks by the kernels of their ops; refused where one of them has no price."""
+        if statistic not in self.statistics:
+            return Refusal(f"{self.name} knows the statistics {', '.join(self.statistics)}, not {statistic}.")
+        specs = slots.distinct_specs(space)
+        try:
+            kernels = [_known(each) for each in network_kernels(map(_alone, specs), self.target)]
+            distinct = list(dict.fromkeys(kernel for each in kernels for kernel in each))
+            again = command("profile", kernels=KERNELS, **self.target.options)
+            self._require(distinct, self.prices.of(distinct)[0], space.name, again)
+        except HwbenchError as error:
+            return Refusal(f"{self.name} cannot price {space.name}: {error}", error)
+        facts = self.facts(statistic, space.name)
+        return SpaceKernels(facts, space, tuple(specs), tuple(kernels), self.prices, self.card.statistics[statistic])
+
+    def predict_networks(self, workloads: Sequence[Workload], statistic: str) -> Latencies | Refusal:
+        """Networks, each exported and priced by its kernels as a whole."""
+        if statistic not in self.statistics:
+            return Refusal(f"{self.name} knows the statistics {', '.join(self.statistics)}, not {statistic}.")
+        part, answers = self.card.statistics[statistic], []
+        try:
+            for workload in workloads:
+                phases = network_kernels([phase.network for phase in workload.phases], self.target)
+                often = [phase.repeat for phase in workload.phases]
+                specs = [spec for each, n in zip(phases, often, strict=True) for spec in _known(each) * n]
+                ms, _, measured, reading = self.prices.in_network(specs)
+                again = command("profile", kernels=KERNELS, **self.target.options)
+                self._require(specs, ms, "the network", again)
+                shares = _shares(specs, ms, reading, part)
+                answers.append((shares.sum(), terms_of(specs, self.prices).doubt_ms, shares[measured].sum()))
+        except HwbenchError as error:
+            return Refusal(f"{self.name} cannot price {len(workloads)} networks: {error}", error)
+        value, doubt_ms, measured_ms = np.array(answers, float).reshape(-1, 3).T
+        return _latencies(value, doubt_ms, measured_ms, part)
+
+    def facts(self, statistic: str, space: str | None = None) -> Facts:
+        """What every use of it says; its error is that of spaces left out of the calibration, the one asked for or all."""
+        families = self.card.statistics[statistic].unseen_family or {}
+        judged = [each for name, each in families.items() if space in (None, name)]
+        n = sum(each["n"] for each in judged)
+        rows = fingerprint(sorted(self.prices.rows_ms.items()))
+        return Facts(
+            name=self.name,
+            predictor=ONNX,
+            spaces=self.card.spaces,
+            fitted_at=self.card.fitted_at,
+            mean_abs_error=sum(each["n"] * each["mean_abs_error"] for each in judged) / n if n else None,
+            networks=n,
+            certified=False,
+            fingerprint=fingerprint([self.card.arrays_sha256, encode(self.card.statistics), rows]),
+            card_sha256=cards.sha256_of(self.card),
+            note="summed over the kernels the runtime makes of each op; error and interval are those of spaces left out of the "
+            "calibration in turn",
+        )
+
+    def _require(self, specs: Sequence[OpSpec], ms: np.ndarray, what: str, again: str) -> None:
         missing = sorted({spec.key for spec, price in zip(specs, ms, strict=True) if np.isnan(price)})
         if missing:
             kinds = sorted({str(OpSpec.parse(key)["type"]) for key in missing})
             raise MissingOps(
-                f"{found.path}: {len(missing)} kernels have no price on {self.target.device} ({', '.join(kinds)}); first: "
-                f"{missing[0]}. Run: {command('profile', model=found.path, **self.target.options)}",
+                f"{what}: {len(missing)} kernels have no price on {self.target.device} ({', '.join(kinds)}); first: "
+                f"{missing[0]}. Run: {again}",
                 missing,
             )
 
 
-def load(target: Target) -> Appraiser:
-    """The fitted predictor of models of a target; asked for as `local`, it must be of this very machine."""
-    found = target.workspace.find("predictors", target.device, _folder(target), cards.CARD)
+@dataclass(frozen=True)
+class SpaceKernels:
+    """The latency of one space's networks: the kernels of each op, as often as a network runs the op."""
+
+    facts: Facts
+    space: Space
+    specs: tuple[OpSpec, ...]
+    """Every op of the space."""
+    kernels: tuple[Sequence[OpSpec], ...]
+    """What the runtime makes of each."""
+    prices: Prices
+    part: OnnxStatistic
+    margin: float | None = None
+    """Each interval is as wide as the prices of its kernels are doubted."""
+
+    def predict(self, population: Population) -> Latencies:
+        """Every architecture: weights that the last cache does not hold are read from memory, as in a whole model."""
+        counts = slots.op_counts(self.space, population, self.specs)
+        from_memory = counts @ self._weights_mb * 1e6 > self.prices.cache_bytes
+        found = np.zeros((3, population.shape[1]))
+        for memory in (False, True):
+            mine = from_memory == memory
+            value, measured, doubts = self._ops[memory]
+            often = counts[mine]
+            found[:, mine] = often @ value, np.sqrt(((often @ doubts) ** 2).sum(axis=1)), often @ measured
+        return _latencies(found[0], found[1], found[2], self.part)
+
+    @cached_property
+    def compiled(self) -> CompiledSum | None:
+        """The value as a sum over ops, where all networks have their weights in the cache, or none has."""
+        weights = CompiledSum(self.space, lambda specs: self._of(self._weights_mb, specs))
+        most = CompiledSum(self.space, lambda specs: self._of(-self._weights_mb, specs))
+        try:
+            ends = (weights.minimum()[0] * 1e6, -most.minimum()[0] * 1e6)
+        except UsageError:  # too entangled to know
+            return None
+        memory = [each > self.prices.cache_bytes for each in ends]
+        if self.prices.stream_ms_per_mb and memory[0] != memory[1]:
+            return None
+        return CompiledSum(self.space, lambda specs: self._of(self._ops[memory[0]][0], specs))
+
+    def _of(self, values: np.ndarray, specs: Sequence[OpSpec]) -> np.ndarray:
+        at = {spec: i for i, spec in enumerate(self.specs)}
+        return np.asarray(values[[at[spec] for spec in specs]])
+
+    @cached_property
+    def _weights_mb(self) -> np.ndarray:
+        return np.array([sum(map(weights_mb, each)) for each in self.kernels])
+
+    @cached_property
+    def _ops(self) -> Mapping[bool, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Of each op, with weights in the cache and with weights from memory: (ms, ms of measured kernels, doubt by kernel)."""
+        distinct = list(dict.fromkeys(kernel for each in self.kernels for kernel in each))
+        ms, doubt, measured = self.prices.of(distinct)
+        often = np.zeros((len(self.kernels), len(distinct)))
+        at = {kernel: i for i, kernel in enumerate(distinct)}
+        for row, each in zip(often, self.kernels, strict=True):
+            np.add.at(row, [at[kernel] for kernel in each], 1)
+        found = {}
+        for memory in (False, True):
+            reading_ms = np.array([weights_mb(kernel) for kernel in distinct]) * self.prices.stream_ms_per_mb * memory
+            price = np.maximum(ms, reading_ms)
+            shares = _shares(distinct, price, reading_ms > ms, self.part)
+            found[memory] = (often @ shares, often @ (shares * measured), often * (price * doubt))
+        return found
+
+
+def _shares(specs: Sequence[OpSpec], ms: np.ndarray, reading: np.ndarray, part: OnnxStatistic) -> np.ndarray:
+    """What each kernel adds to the calibrated latency; kernels that last as long as reading their weights are not scaled."""
+    weights = np.array([part.weights[term] for term in TERMS])
+    beside = np.array([[0.0, *node_terms(spec)] for spec in specs]) @ weights
+    return np.asarray(beside + np.where(reading, ms, weights[0] * ms))
+
+
+def _latencies(value: np.ndarray, doubt_ms: np.ndarray, measured_ms: np.ndarray, part: OnnxStatistic) -> Latencies:
+    """The calibrated interval: doubt of the kernels' prices, and of a family the calibration did not see."""
+    low, high = part.band.band.bounds(value, np.hypot(doubt_ms / value, part.family_doubt))
+    return Latencies(value, low, high, measured_ms / value)
+
+
+def _known(detected: Detected) -> list[OpSpec]:
+    """The kernels of a model, all of which must be stated.
+
+    Raises:
+        DataError: the runtime runs a node that is no kernel.
+    """
+    if detected.unknown:
+        node, why = next(iter(detected.unknown.items()))
+        raise DataError(f"node '{node}' cannot be priced: {why}")
+    return [spec for _, spec in detected.layers]
+
+
+def _alone(spec: OpSpec) -> Network:
+    """A network of one op."""
+    inputs, outputs = ops.op_of(spec).signature(spec)
+    builder = NetworkBuilder(*inputs)
+    builder.add("op", spec, *(each.name for each in inputs))
+    return builder.build(*("op" if i == 0 else f"op:{i}" for i in range(len(outputs))))
+
+
+def network_kernels(networks: Iterable[Network], target: Target) -> Iterator[Detected]:
+    """Every network's kernels, as its exported file would have them."""
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        path = Path(folder) / "network.onnx"
+        for network in networks:
+            with path.open("wb") as stream:
+                onnx_writer.write_model(network, target.setting, stream, light=True)
+            yield kernel_detection.dissect(path, target.runtime, target.setting)
+
+
+def folder_name(target: Target) -> str:
+    """Of a target's predictor of ONNX models."""
+    return f"{ONNX}-{target.runtime}-{target.setting.key}"
+
+
+def find(target: Target) -> tuple[Path, OnnxCard] | None:
+    """(folder, card) of a target's predictor of ONNX models; None where none was fitted."""
+    found = target.workspace.find("predictors", target.device, folder_name(target), cards.CARD)
+    return None if found is None else (found.parent, cards.read_as(OnnxCard, found.parent, "one of ONNX models is asked."))
+
+
+def load(target: Target) -> OnnxLatency:
+    """The fitted predictor of ONNX models of a target.
+
+    Raises:
+        UsageError: none was fitted; the message has the commands that make one.
+    """
+    found = find(target)
     if found is None:
         raise nothing_fitted(target)
-    card = cards.read_as(OnnxCard, found.parent, "one of ONNX models is asked.")
-    if target.local:
-        luts.check_local(Environment(card.environment), found)
-    model = OpModel()
-    model.restore(card.kernels.state, cards.read_arrays(found.parent, card))
-    prices = Prices(model, _rows(target, card), card.kernels.stream_ms_per_mb, card.kernels.cache_bytes)
-    return Appraiser(found.parent, card, target, prices)
+    return OnnxLatency.open(*found, target)
 
 
 def nothing_fitted(target: Target) -> UsageError:
@@ -422,7 +360,7 @@ def nothing_fitted(target: Target) -> UsageError:
     )
 
 
-def _rows(target: Target, card: OnnxCard) -> dict[str, float]:
+def measured_rows(target: Target, card: OnnxCard) -> dict[str, float]:
     """Kernels measured on the card's machine, also after it was fitted (`hwbench profile --model`)."""
     path = target.workspace.find("luts", target.device, f"{target.runtime}.parquet")
     if path is None:
@@ -432,10 +370,11 @@ def _rows(target: Target, card: OnnxCard) -> dict[str, float]:
     return kernel_rows(table, target.setting) if alike else {}
 
 
-def appraise(
+def predict_file(
     model: str | Path, target: Target, statistic: str = "min", shapes: Mapping[str, Sequence[int]] | None = None
-) -> Appraisal:
+) -> ModelLatency:
     """The latency of an ONNX file on a target."""
     space_latency.check_statistic(statistic)
     registry.get("runtime", target.runtime)
-    return load(target).appraise(kernel_detection.dissect(model, target.runtime, target.setting, shapes), statistic)
+    detected = kernel_detection.dissect(model, target.runtime, target.setting, shapes)
+    return load(target).predict_model(detected, statistic)

@@ -48,7 +48,7 @@ def predict(
         shapes: Input name -> shape, for inputs an ONNX file leaves open.
 
     Returns:
-        A list of dictionaries for architectures of a space; an `Appraisal` for a model.
+        A list of dictionaries for architectures of a space; a `ModelLatency` for a model.
     """
     target = Target.of(device, runtime, setting, workspace)
     if arch is not None:
@@ -56,7 +56,7 @@ def predict(
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
-        return onnx_latency.appraise(model, target, statistic, shapes)
+        return onnx_latency.predict_file(model, target, statistic, shapes)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
     if example is None:
@@ -64,7 +64,7 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         path = Path(folder) / "module.onnx"
         _export(model, example, path)
-        found = onnx_latency.appraise(path, target, statistic, shapes)
+        found = onnx_latency.predict_file(path, target, statistic, shapes)
     return replace(found, model=type(model).__name__)
 
 

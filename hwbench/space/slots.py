@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from hwbench.core.errors import UsageError
 from hwbench.network.spec import OpSpec
-from hwbench.space.base import Space
+from hwbench.space.base import Population, Space
 from hwbench.space.lowering import Lowering, Sight, all_states, join_sights, state_of, table_of
 
 
@@ -100,3 +103,16 @@ def slots(space: Space) -> tuple[Slot, ...]:
         )
         for name, sight in reads.items()
     )
+
+
+def op_counts(space: Space, population: Population, specs: Sequence[OpSpec]) -> np.ndarray:
+    """How often each op runs in each architecture: float[architectures, ops]; `specs` holds every op of the space."""
+    place = {spec: i for i, spec in enumerate(specs)}
+    n = population.shape[1]
+    counts = np.zeros((n, len(specs)))
+    for slot in slots(space):
+        column = np.array([-1 if spec is None else place[spec] for spec in slot.specs])
+        state = np.ravel_multi_index(tuple(population[list(slot.genes)]), slot.shape) if slot.genes else np.zeros(n, int)
+        exists = np.flatnonzero(column[state] >= 0)
+        np.add.at(counts, (exists, column[state][exists]), slot.repeat)
+    return counts

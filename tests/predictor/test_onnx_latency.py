@@ -6,7 +6,7 @@ Latencies here are synthetic (a roofline of each kernel), so that prices are kno
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hwbench
-from hwbench.core import conformal
+from hwbench.core import conformal, registry
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.core.typed_json import decode
 from hwbench.core.typed_json import encode as document
@@ -24,13 +24,16 @@ from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
-from hwbench.predictor import onnx_latency
+from hwbench.predictor import models, onnx_latency, space_latency
+from hwbench.predictor.base import Latencies, LatencyModel, Refusal, SpaceLatency
 from hwbench.predictor.card_types import ONNX, OnnxCard
-from hwbench.predictor.onnx_latency import TERMS, Appraiser, Prices, Terms
+from hwbench.predictor.kernel_prices import EXTRAPOLATION, TERMS, Prices, Terms, calibrate, stream_ms_per_mb
+from hwbench.predictor.onnx_latency import OnnxLatency, SpaceKernels
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import LEAST, catalogue
 from hwbench.profiler.target import current_environment
+from hwbench.space import activity, lowering, slots
 
 HERE = Target.of()
 WEIGHTS = (1.1, 0.02, 1e-4)
@@ -44,7 +47,7 @@ def synthetic_ms(spec: OpSpec) -> float:
 @pytest.fixture(scope="module")
 def model() -> OpModel:
     specs = catalogue(LEAST)
-    found = OpModel(reach=onnx_latency.REACH, trees=False)
+    found = OpModel(reach=EXTRAPOLATION, trees=False)
     found.fit(specs, np.array([synthetic_ms(s) for s in specs]), Setting())
     return found
 
@@ -111,7 +114,7 @@ def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Pat
 
 def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
     found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
-    answer = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(found)
+    answer = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
     specs = [spec for _, spec in found.layers]
     ms, _ = model.predict(specs)
     megabytes = 4 * 16 * ((64 + 128) + (128 + 128) + (128 + 64)) / 1e6
@@ -125,8 +128,8 @@ def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
 def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
     found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
     first = found.layers[0][1]
-    plain = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(found)
-    known = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {first.key: 5.0})).appraise(found)
+    plain = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
+    known = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {first.key: 5.0})).predict_model(found)
     assert known.layers[0].measured
     assert not known.layers[-1].measured
     assert known.layers[0].latency_ms == pytest.approx(5.0 * 1.1, rel=0.01)
@@ -137,7 +140,7 @@ def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
 def test_a_kernel_nobody_covers_is_named_with_the_command(tmp_path, model):
     path = two_layers(tmp_path / "m.onnx", "Selu")
     with pytest.raises(MissingOps, match=r"Selu.*Run: hwbench profile --model") as caught:
-        Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(kernel_detection.dissect(path))
+        OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(kernel_detection.dissect(path))
     assert all(key.startswith("kernel(") for key in caught.value.keys)
 
 
@@ -161,11 +164,11 @@ def test_prices_follow_the_kernels_between_sizes(model):
 
 def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
     found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
-    slow = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {}, stream_ms_per_mb=100.0)).appraise(found)
+    slow = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {}, stream_ms_per_mb=100.0)).predict_model(found)
     megabytes = 64 * 128 * 4 / 1e6
     assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled
-    cached = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {}, 100.0, cache_bytes=1 << 20)).appraise(found)
-    plain = Appraiser(tmp_path, card_of(model), HERE, Prices(model, {})).appraise(found)
+    cached = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {}, 100.0, cache_bytes=1 << 20)).predict_model(found)
+    plain = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
     assert cached.latency_ms == pytest.approx(plain.latency_ms)
 
 
@@ -173,8 +176,8 @@ def test_the_speed_of_memory_comes_from_products_no_cache_holds():
     huge = [s for s in catalogue(LEAST) if ops.op_of(s).work(s).parameters_read > 15e6]
     assert len(huge) >= 3
     rows = {s.key: ops.op_of(s).work(s).parameters_read * 4 / 1e6 * 0.05 for s in huge}
-    assert onnx_latency.stream_ms_per_mb(rows) == pytest.approx(0.05)
-    assert onnx_latency.stream_ms_per_mb({}) == 0
+    assert stream_ms_per_mb(rows) == pytest.approx(0.05)
+    assert stream_ms_per_mb({}) == 0
 
 
 def test_calibration_finds_the_weights_and_falls_back_to_plain_sums():
@@ -183,9 +186,9 @@ def test_calibration_finds_the_weights_and_falls_back_to_plain_sums():
     reading = rng.uniform(0, 5, 40)
     truth = values @ [1.2, 0.04, 1e-3] + reading
     terms = [Terms(v, r, 0.0) for v, r in zip(values, reading, strict=True)]
-    assert onnx_latency.calibrate(terms, truth) == pytest.approx([1.2, 0.04, 1e-3], rel=0.1, abs=5e-3)
+    assert calibrate(terms, truth) == pytest.approx([1.2, 0.04, 1e-3], rel=0.1, abs=5e-3)
     alike = [Terms(np.array([10.0, 0, 0]), 0.0, 0.0)] * 4
-    assert onnx_latency.calibrate(alike, np.full(4, 10.0)) == pytest.approx([1, 0, 0], abs=1e-6)
+    assert calibrate(alike, np.full(4, 10.0)) == pytest.approx([1, 0, 0], abs=1e-6)
 
 
 def test_the_library_and_the_command_line_agree(tmp_path, workspace, capsys, monkeypatch):
@@ -236,3 +239,104 @@ def test_what_is_no_model_is_said(workspace, tmp_path):
         hwbench.predict({}, workspace=workspace)
     with pytest.raises(UsageError, match="No predictor of ONNX models"):
         hwbench.predict(two_layers(tmp_path / "m.onnx"), workspace=tmp_path / "empty")
+
+
+# As a model of a space's latencies
+
+SHIPPED = "amd-epyc-25-1-1-2c"
+SPACE = "autoformer-tiny"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> OnnxLatency:
+    return onnx_latency.load(Target.of(SHIPPED))
+
+
+@pytest.fixture(scope="module")
+def priced(shipped) -> SpaceKernels:
+    found = shipped.for_space(registry.get("space", SPACE), "min")
+    assert isinstance(found, SpaceKernels)
+    return found
+
+
+@pytest.fixture(scope="module")
+def population() -> np.ndarray:
+    return activity.sample(registry.get("space", SPACE), 4, np.random.default_rng(0))
+
+
+def test_it_keeps_the_contract(shipped, priced):
+    model: LatencyModel = shipped
+    assert (model.target.device, model.target.runtime, model.statistics) == (SHIPPED, "onnxruntime", ("min", "p50"))
+    answer: SpaceLatency = priced
+    facts = answer.facts
+    assert not facts.certified
+    assert (facts.predictor, facts.name) == ("onnx", f"{SHIPPED}/onnx-onnxruntime-{Setting().key}")
+    assert SPACE in facts.spaces
+    judged = shipped.card.statistics["min"].unseen_family[SPACE]
+    assert (facts.mean_abs_error, facts.networks) == (pytest.approx(judged["mean_abs_error"]), judged["n"])
+    other = shipped.facts("min", "nasbench201")
+    assert (other.mean_abs_error, other.networks) == (None, 0)
+    assert answer.margin is None
+
+
+def test_ops_priced_alone_sum_to_the_network_as_a_whole(shipped, priced, population):
+    """But for what the runtime fuses across them; and to what predict says of the exported file."""
+    told = priced.predict(population)
+    workloads = [lowering.lower(priced.space, column) for column in population.T]
+    whole = shipped.predict_networks(workloads, "min")
+    assert isinstance(whole, Latencies)
+    for name in ("value_ms", "low_ms", "high_ms", "coverage"):
+        np.testing.assert_allclose(getattr(told, name), getattr(whole, name), rtol=0.01)
+    assert (told.low_ms < told.value_ms).all()
+    assert (told.value_ms < told.high_ms).all()
+    (detected,) = onnx_latency.network_kernels([workloads[0].network], shipped.target)
+    one = shipped.predict_model(detected)
+    for name, ms in (("value_ms", one.latency_ms), ("low_ms", one.low_ms), ("high_ms", one.high_ms)):
+        assert getattr(whole, name)[0] == pytest.approx(ms)
+
+
+def test_the_compiled_sum_is_the_value(priced, population):
+    """Where all networks fit into the cache; of this space only some do, so that there is no one sum."""
+    assert priced.compiled is None
+    roomy = replace(priced, prices=replace(priced.prices, cache_bytes=1 << 40))
+    np.testing.assert_allclose(roomy.compiled(population), roomy.predict(population).value_ms)
+
+
+def test_networks_that_outgrow_the_cache_read_their_weights_from_memory(priced, population):
+    weights = slots.op_counts(priced.space, population, priced.specs) @ priced._weights_mb
+    tight = replace(priced.prices, cache_bytes=int(np.sort(weights)[1:3].mean() * 1e6), stream_ms_per_mb=100.0)
+    some = replace(priced, prices=tight)
+    assert some.compiled is None  # no sum over ops: whether weights are read depends on all of them
+    grown = some.predict(population).value_ms > 2 * priced.predict(population).value_ms
+    assert (grown == (weights * 1e6 > tight.cache_bytes)).all()
+    assert 0 < grown.sum() < len(grown)
+    none = replace(priced, prices=replace(tight, cache_bytes=0))
+    np.testing.assert_allclose(none.compiled(population), none.predict(population).value_ms)
+
+
+def test_what_has_no_price_is_refused_by_name(tmp_path, model, shipped):
+    lacking = OnnxLatency(tmp_path, card_of(model), HERE, Prices(OpModel(), {}), "box/onnx")
+    found = lacking.for_space(registry.get("space", SPACE), "min")
+    assert isinstance(found, Refusal)
+    assert found.reason.startswith(f"box/onnx cannot price {SPACE}: ")
+    assert "kernels have no price" in found.reason
+    assert "Run: hwbench profile --kernels 1440" in found.reason
+    assert isinstance(found.error, MissingOps)
+    smallest = lowering.lower(registry.get("space", SPACE), np.zeros(len(registry.get("space", SPACE).genes), int))
+    assert isinstance(lacking.predict_networks([smallest], "min"), Refusal)
+    assert isinstance(shipped.for_space(registry.get("space", SPACE), "mean"), Refusal)
+
+
+def test_it_answers_for_a_space_only_where_an_uncertified_answer_is_asked(tmp_path, monkeypatch):
+    """A device with such a predictor and no sum: the search is refused, or uncertified and says so."""
+    target = Target.of(SHIPPED, workspace=tmp_path)
+    monkeypatch.setattr(space_latency, "stored_sums", lambda asked: [])
+    space = registry.get("space", SPACE)
+    with pytest.raises(UsageError):
+        models.choose(space, "min", target)
+    chosen = models.choose(space, "min", target, uncertified=True)
+    assert isinstance(chosen.model, OnnxLatency)
+    assert not chosen.latency.facts.certified
+    models.keep(chosen, tmp_path / "search")
+    again = models.kept(tmp_path / "search", chosen.latency.facts.document(), space, "min", target)
+    assert again.latency.facts == chosen.latency.facts
