@@ -37,9 +37,9 @@ class Scorer:
     """The scores of a proxy over a space; a context that ends the processes it started."""
 
     def __init__(self, proxy: str, space: str, workers: int = 1, executor: Executor | None = None) -> None:
-        found = registry.get("proxy", proxy)
-        self.expensive = bool(getattr(found, "expensive", False))
-        self._names, self._here = (proxy, space), found.compile(registry.get("space", space))
+        part = registry.get("proxy", proxy)
+        self.expensive = bool(getattr(part, "expensive", False))
+        self._names, self._here = (proxy, space), part.compile(registry.get("space", space))
         self._alone, self._executor, self._workers = executor is None and workers == 1, executor, workers
         self._processes: Workers | None = None
 
@@ -58,12 +58,12 @@ class Scorer:
         if self._alone:
             return np.array([float(self._here(column[:, None])[0]) for column in columns])
         items = [column.tobytes() for column in columns]
-        found = self._in_processes(items) if self._executor is None else self._through(self._executor, items)
-        for item, value in zip(items, found, strict=True):
+        scores = self._in_processes(items) if self._executor is None else self._through(self._executor, items)
+        for item, value in zip(items, scores, strict=True):
             if value is None:
                 text = f"Scoring {item.hex()} of {self._names[1]} ended its process, and again; it counts as invalid."
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
-        return np.array([np.nan if value is None else value for value in found])
+        return np.array([np.nan if value is None else value for value in scores])
 
     def _through(self, executor: Executor, items: Sequence[bytes]) -> list[float | None]:
         """By the executor given; what it loses, here."""
@@ -74,28 +74,28 @@ class Scorer:
             except BrokenExecutor as error:
                 futures.append(Future())
                 futures[-1].set_exception(error)
-        found: dict[bytes, float | None] = {}
+        scores: dict[bytes, float | None] = {}
         for item, future in zip(items, futures, strict=True):
             try:
-                found[item] = future.result()
+                scores[item] = future.result()
             except BrokenExecutor:
                 self._executor = None  # it takes no more work
             except CancelledError:
                 pass
-        lost = [item for item in items if item not in found]
+        lost = [item for item in items if item not in scores]
         if self._executor is None:
             warnings.warn("The executor given broke; processes of this machine take its place.", RuntimeWarning, stacklevel=3)
-        found.update(zip(lost, self._in_processes(lost), strict=True))
-        return [found[item] for item in items]
+        scores.update(zip(lost, self._in_processes(lost), strict=True))
+        return [scores[item] for item in items]
 
     def _in_processes(self, items: Sequence[bytes]) -> list[float | None]:
         """None where the process died at every try."""
         if self._processes is None:
             self._processes = Workers(self._workers)
-        found: list[float | None] = []
+        scores: list[float | None] = []
         for future in [self._processes.submit(score, *self._names, item) for item in items]:
             try:
-                found.append(future.result())
+                scores.append(future.result())
             except WorkerLost:
-                found.append(None)
-        return found
+                scores.append(None)
+        return scores

@@ -54,8 +54,10 @@ def run(
 
 def show(done: dict[str, Any]) -> None:
     """Tables a person can read, one per setting."""
-    for setting in dict.fromkeys(way for found in done["strategies"].values() for way in found):
-        rows = [_row(name, found[setting], done["marks"]) for name, found in done["strategies"].items() if setting in found]
+    for setting in dict.fromkeys(way for figures in done["strategies"].values() for way in figures):
+        rows = [
+            _row(name, figures[setting], done["marks"]) for name, figures in done["strategies"].items() if setting in figures
+        ]
         title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, latency {setting}"
         console.table(f"{title}: hypervolume % / regret points at N evaluations", rows, {k: k for row in rows for k in row})
     typer.echo(f"report: {Path(done['out']) / 'report.md'}; cards: {Path(done['out']) / 'cards'}")
@@ -69,20 +71,20 @@ def _failure(failed: list[dict[str, Any]]) -> str:
     )
 
 
-def _row(name: str, found: dict[str, Any], marks: list[int]) -> dict[str, Any]:
+def _row(name: str, figures: dict[str, Any], marks: list[int]) -> dict[str, Any]:
     """Hypervolume and regret side by side at each mark that was reached."""
     row: dict[str, Any] = {"strategy": name}
-    volume = found.get("hypervolume", {}).get("value", [None] * len(marks))
-    regret = found.get("regret", {}).get("all", {}).get("value", [None] * len(marks))
+    volume = figures.get("hypervolume", {}).get("value", [None] * len(marks))
+    regret = figures.get("regret", {}).get("all", {}).get("value", [None] * len(marks))
     for mark, share, points in zip(marks, volume, regret, strict=True):
         if share is not None or points is not None:
             row[f"at {mark}"] = f"{_shown(share, 100)} / {_shown(points, 1)}"
-    if "evaluations_to_goal" in found:
-        goal = found["evaluations_to_goal"]
+    if "evaluations_to_goal" in figures:
+        goal = figures["evaluations_to_goal"]
         row["to 99 %"] = f"{_shown(goal['median'], 1, 0)} ({goal['reached']} of {goal['runs']})"
-    if "broken" in found:
-        row["budget broken %"] = _shown(next((v for v in reversed(found["broken"]["value"]) if v is not None), None), 100, 1)
-    row["own ms"] = found["own_ms_per_evaluation"]
+    if "broken" in figures:
+        row["budget broken %"] = _shown(next((v for v in reversed(figures["broken"]["value"]) if v is not None), None), 100, 1)
+    row["own ms"] = figures["own_ms_per_evaluation"]
     return row
 
 

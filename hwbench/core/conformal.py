@@ -134,16 +134,16 @@ def coverage_evidence(predicted: np.ndarray, measured: np.ndarray) -> dict[str, 
         return None
     rng = np.random.default_rng(0)
     size = max(needed, n // 2)
-    found = []
+    judged = []
     for _ in range(SPLITS):
         order = rng.permutation(n)
         part, rest = order[:size], order[size:]
         band = interval(predicted[part], measured[part])[0]
-        found.append(evidence(predicted[rest], band, measured[rest]))
+        judged.append(evidence(predicted[rest], band, measured[rest]))
     return {
         "n": n,
         "asked": COVERAGE,
-        "covered": float(np.mean([e["covered"] for e in found])),
-        "median_width": float(np.median([e["median_width"] for e in found])),
+        "covered": float(np.mean([e["covered"] for e in judged])),
+        "median_width": float(np.median([e["median_width"] for e in judged])),
         "how": f"band from {size} networks, judged on the other {n - size}, {SPLITS} random splits",
     }

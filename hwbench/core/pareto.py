@@ -20,9 +20,9 @@ BLOCK = 512
 
 def front(losses: np.ndarray) -> np.ndarray:
     """Indices of the rows nobody beats, by rising first loss; of equal rows, the first."""
-    found = np.flatnonzero(ranks(losses, 1) == 0)
-    _, first = np.unique(losses[found], axis=0, return_index=True)
-    return np.asarray(found[first])
+    best = np.flatnonzero(ranks(losses, 1) == 0)
+    _, first = np.unique(losses[best], axis=0, return_index=True)
+    return np.asarray(best[first])
 
 
 def ranks(losses: np.ndarray, fronts: int | None = None) -> np.ndarray:
@@ -31,16 +31,16 @@ def ranks(losses: np.ndarray, fronts: int | None = None) -> np.ndarray:
     Rows with an infinite loss come last of all.
     """
     losses = np.asarray(losses, float)
-    found = np.full(len(losses), len(losses), int)
+    rank = np.full(len(losses), len(losses), int)
     left = np.flatnonzero(np.isfinite(losses).all(axis=1))
     level = 0
     while len(left) and (fronts is None or level < fronts):
         best = _undominated(losses[left])
-        found[left[best]] = level
+        rank[left[best]] = level
         left = left[~best]
         level += 1
-    found[left] = level
-    return found
+    rank[left] = level
+    return rank
 
 
 def _undominated(losses: np.ndarray) -> np.ndarray:
@@ -51,9 +51,9 @@ def _undominated(losses: np.ndarray) -> np.ndarray:
     rows = losses[order]
     # Of the very same point, the first stands for all.
     new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))
-    found = np.empty(len(order), bool)
-    found[order] = _unbeaten(rows[new])[np.cumsum(new) - 1]
-    return found
+    best = np.empty(len(order), bool)
+    best[order] = _unbeaten(rows[new])[np.cumsum(new) - 1]
+    return best
 
 
 def _unbeaten(rows: np.ndarray) -> np.ndarray:
@@ -72,10 +72,10 @@ def _unbeaten(rows: np.ndarray) -> np.ndarray:
 
 def _covers(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """bool[first, second]: whether a point of the first is nowhere worse than one of the second; points are columns."""
-    found = first[0][:, None] <= second[0]
+    covered = first[0][:, None] <= second[0]
     for a, b in zip(first[1:], second[1:], strict=True):
-        found &= a[:, None] <= b
-    return np.asarray(found)
+        covered &= a[:, None] <= b
+    return np.asarray(covered)
 
 
 def crowding(losses: np.ndarray) -> np.ndarray:
@@ -142,7 +142,7 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
 def hypervolume_trace(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Hypervolume after each row, in their order (two losses): what a search had reached after so many evaluations."""
     reference = np.asarray(reference, float)
-    total, found = 0.0, np.empty(len(losses))
+    total, trace = 0.0, np.empty(len(losses))
     x: list[float] = [-np.inf, float(reference[0])]
     y: list[float] = [float(reference[1]), -np.inf]
     # x rises, y falls: a staircase with sentinels at both ends.
@@ -161,8 +161,8 @@ def hypervolume_trace(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
                     end += 1
                 start = at - 1 if x[at - 1] == a else at
                 x[start:end], y[start:end] = [a], [b]
-        found[i] = total
-    return found
+        trace[i] = total
+    return trace
 
 
 def joined(front: np.ndarray, point: np.ndarray) -> np.ndarray:

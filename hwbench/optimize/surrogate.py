@@ -299,17 +299,17 @@ class Kernel:
         # Row (gene, choice) of `across`: what that choice contributes to the logarithm, for every second architecture.
         logs = self._logs.astype(dtype)
         across = logs[self._genes[:, None], :, second.T].transpose(0, 2, 1).reshape(-1, len(second))
-        found = (one_hot(first, self._logs.shape[1], dtype) if hot is None else hot) @ across
-        np.exp(found, out=found)
+        covariance = (one_hot(first, self._logs.shape[1], dtype) if hot is None else hot) @ across
+        np.exp(covariance, out=covariance)
         if self._linear:
-            found += np.outer(self._linear * self.sums(first).astype(dtype), self.sums(second).astype(dtype))
-        return np.asarray(found)
+            covariance += np.outer(self._linear * self.sums(first).astype(dtype), self.sums(second).astype(dtype))
+        return np.asarray(covariance)
 
     def row(self, one: Genes, places: np.ndarray, its_sum: float, sums: np.ndarray) -> np.ndarray:
         """Of one architecture with others, given as places (gene * width + choice) and their sums of effects."""
         logs = self._logs[self._genes, one].astype(np.float32).ravel()
-        found = np.exp(logs[places].sum(axis=1))
-        return np.asarray(found + (self._linear * its_sum) * sums if self._linear else found)
+        covariance = np.exp(logs[places].sum(axis=1))
+        return np.asarray(covariance + (self._linear * its_sum) * sums if self._linear else covariance)
 
     def own(self, genes: Genes) -> np.ndarray:
         """Of each with itself."""

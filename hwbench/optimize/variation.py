@@ -42,9 +42,9 @@ def neighbours(problem: Problem, genes: Genes) -> Genes:
             other = other.copy()
             other[:, gene] = value
             moved.append(other)
-    found = distinct(problem.canonical(np.concatenate(moved)))
+    near = distinct(problem.canonical(np.concatenate(moved)))
     own = set(keys(genes))
-    return found[[key not in own for key in keys(found)]]
+    return near[[key not in own for key in keys(near)]]
 
 
 def everything(problem: Problem) -> Genes:
@@ -52,8 +52,8 @@ def everything(problem: Problem) -> Genes:
     sizes = problem.sizes
     steps = np.cumprod([1, *sizes[:0:-1]])[::-1]  # combinations after which each gene moves on: the last one is fastest
     grid = (np.arange(problem.size)[:, None] // steps % sizes).astype(np.uint8)
-    found = problem.canonical(grid)
-    return found if found is grid else np.unique(found, axis=0)
+    canonical = problem.canonical(grid)
+    return canonical if canonical is grid else np.unique(canonical, axis=0)
 
 
 def distinct(genes: Genes) -> Genes:
@@ -91,31 +91,31 @@ def draw_new(
     problem: Problem, n: int, rng: np.random.Generator, seen: Seen, draw: Callable[[int], Genes], tries: int = TRIES
 ) -> Genes:
     """Up to n architectures not seen before, by `draw(how many are missing)`; after so many tries, random ones fill up."""
-    found = [np.empty((0, len(problem.genes)), np.uint8)]
+    drawn = [np.empty((0, len(problem.genes)), np.uint8)]
     for _ in range(tries):
-        missing = n - sum(map(len, found))
+        missing = n - sum(map(len, drawn))
         if missing <= 0:
             break
-        found.append(seen.new(draw(missing)))
-    missing = n - sum(map(len, found))
+        drawn.append(seen.new(draw(missing)))
+    missing = n - sum(map(len, drawn))
     if missing > 0:
-        found.append(sample_new(problem, missing, rng, seen))
-    return np.concatenate(found)
+        drawn.append(sample_new(problem, missing, rng, seen))
+    return np.concatenate(drawn)
 
 
 def sample_new(problem: Problem, n: int, rng: np.random.Generator, seen: Seen) -> Genes:
     """Up to n random architectures not seen before; fewer only where (nearly) all were."""
-    found = [seen.new(sample(problem, n, rng))]
+    drawn = [seen.new(sample(problem, n, rng))]
     tries = TRIES if problem.size <= ENUMERABLE else TRIES + DRAWS // max(n, 1)
-    while sum(map(len, found)) < n and tries:
-        found.append(seen.new(sample(problem, n - sum(map(len, found)), rng)))
+    while sum(map(len, drawn)) < n and tries:
+        drawn.append(seen.new(sample(problem, n - sum(map(len, drawn)), rng)))
         tries -= 1
-    missing = n - sum(map(len, found))
+    missing = n - sum(map(len, drawn))
     if missing and problem.size <= ENUMERABLE:
         rest = everything(problem)
         rest = rest[seen.unknown(rest)]
-        found.append(seen.new(rest[rng.permutation(len(rest))[:missing]]))
-    return np.concatenate(found)
+        drawn.append(seen.new(rest[rng.permutation(len(rest))[:missing]]))
+    return np.concatenate(drawn)
 
 
 def _draw(problem: Problem, n: int, rng: np.random.Generator) -> Genes:

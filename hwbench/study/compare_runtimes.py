@@ -109,7 +109,7 @@ def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) ->
     stems = [path.stem for path in place.each("luts", device, pattern="*.parquet")]
     # onnxruntime first, where nobody says otherwise: it is what results are held against.
     every = sorted((stem for stem in stems if not stem.endswith(".networks")), key=lambda s: (s != DEFAULT_RUNTIME, s))
-    found, left_out = {}, {}
+    tables, left_out = {}, {}
     for runtime in asked or every:
         table = Lut.read(luts.find_lut(place, device, runtime), local)
         try:
@@ -119,8 +119,8 @@ def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) ->
                 raise
             left_out[runtime] = str(error)
         else:
-            found[runtime] = table
-    return found, left_out
+            tables[runtime] = table
+    return tables, left_out
 
 
 def _summary(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[
     """(op, runtime, other runtime) -> whether the other one is slower beyond noise, as a share of the first one's latency."""
     for (a, mine), (b, other) in permutations(tables.items(), 2):
         slower.update({(row.key, a, b): row.answer == "slower" for row in diff.diff(mine, other, at).rows})
-    found = []
+    rows = []
     for key in keys:
         cells = {runtime: table.rows[key, at] for runtime, table in tables.items()}
         timed = {
@@ -155,7 +155,7 @@ def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[
         how = None if leader is None else ALONE if not others else NOISE
         if leader is not None and others and all(slower[key, leader, other] for other in others):
             how = CLEARLY
-        found.append(
+        rows.append(
             {
                 "key": key,
                 "kind": OpSpec.parse(key).op,
@@ -166,16 +166,16 @@ def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[
                 "verdict": {runtime: cell["verdict"] for runtime, cell in cells.items()},
             }
         )
-    return found
+    return rows
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]], runtimes: Sequence[str]) -> list[dict[str, Any]]:
     base = runtimes[0]
-    found = []
+    kinds = []
     for kind in [*sorted({row["kind"] for row in rows}), None]:
         mine = [row for row in rows if kind in (None, row["kind"])]
         multiples = {runtime: _multiples(mine, runtime, base) for runtime in runtimes}
-        found.append(
+        kinds.append(
             {
                 "kind": kind or "all",
                 "rows": len(mine),
@@ -184,7 +184,7 @@ def _kinds(rows: Sequence[Mapping[str, Any]], runtimes: Sequence[str]) -> list[d
                 "leads_clearly": {r: sum(row["leader"] == r and row["how"] != NOISE for row in mine) for r in runtimes},
             }
         )
-    return found
+    return kinds
 
 
 def _multiples(rows: Sequence[Mapping[str, Any]], runtime: str, base: str) -> list[float]:

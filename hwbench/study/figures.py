@@ -205,9 +205,9 @@ def _strips(axes: Any, errors: Mapping[str, Sequence[tuple[str, float]]]) -> Non
     """One line of dots per estimate; dots of one line are moved apart in a fixed pattern."""
     axes.axvspan(-5, 5, color="#eef3f7", zorder=0)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
-    for line, found in enumerate(errors.values()):
+    for line, mine in enumerate(errors.values()):
         for role, (marker, colour) in ROLES.items():
-            chosen = [(i, 100 * e) for i, (r, e) in enumerate(found) if r == role]
+            chosen = [(i, 100 * e) for i, (r, e) in enumerate(mine) if r == role]
             shift = [line + 0.08 * (i % 5 - 2) for i, _ in chosen]
             axes.scatter(
                 [e for _, e in chosen], shift, s=120 if role == "winner" else 26, marker=marker, color=colour,

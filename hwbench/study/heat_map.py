@@ -54,13 +54,13 @@ def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: st
     for spec in specs:
         for name, value in spec.dims:
             values.setdefault(name, {}).setdefault(cell(spec), set()).add(value)
-    free = [name for name, at in values.items() if name not in ("dim", across) and any(len(found) > 1 for found in at.values())]
+    free = [name for name, at in values.items() if name not in ("dim", across) and any(len(each) > 1 for each in at.values())]
     fixed = [name for name, at in values.items() if name == "tokens" and name not in free]
     groups: dict[tuple[Any, ...], list[OpSpec]] = {}
     for spec in specs:
         groups.setdefault(tuple(spec[name] for name in free), []).append(spec)
     xs = sorted({cell(spec)[0] for spec in specs})
-    found = []
+    maps = []
     for members in groups.values():
         title = ", ".join([op.replace("_", " "), *(f"{name} {members[0][name]}" for name in (*fixed, *free)), "min [ms]"])
         cells = {
@@ -68,8 +68,8 @@ def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: st
             for spec in members
             if (row := rows[spec]) is not None
         }
-        found.append(HeatMap(title, "hidden / width" if ratio else across, "width", xs, widths, cells))
-    return found
+        maps.append(HeatMap(title, "hidden / width" if ratio else across, "width", xs, widths, cells))
+    return maps
 
 
 @figures.drawn

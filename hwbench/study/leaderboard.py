@@ -63,7 +63,7 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     Of several runs that differ in their evaluations only, the longest counts.
     """
     results = _longest(results)
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    summaries: dict[str, dict[str, dict[str, Any]]] = {}
     for strategy, setting in dict.fromkeys((run.strategy, run.setting) for run in results):
         mine = {run: r for run, r in results.items() if (run.strategy, run.setting) == (strategy, setting)}
         front = [r["evaluations_to_goal"] for run, r in mine.items() if run.budget is None]
@@ -93,8 +93,8 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
             excess = grid(limited, "excess")
             about["broken"] = _stated(np.where(np.isnan(excess), np.nan, excess > 0), _mean)
             about["excess_where_broken"] = _stated(np.where(excess > 0, excess, np.nan), _mean)["value"]
-        found.setdefault(strategy, {})[setting] = about
-    return found
+        summaries.setdefault(strategy, {})[setting] = about
+    return summaries
 
 
 def compare(results: Results, ours: str, peer: str, setting: str = "paid") -> dict[str, Any]:
@@ -106,7 +106,7 @@ def compare(results: Results, ours: str, peer: str, setting: str = "paid") -> di
         UsageError: nothing was run for both in this setting.
     """
     results = _longest(results)
-    found: dict[str, Any] = {"ours": ours, "peer": peer, "setting": setting}
+    compared: dict[str, Any] = {"ours": ours, "peer": peer, "setting": setting}
     for name in ("hypervolume", "regret"):
         both = [
             {run: r for run, r in results.items() if (run.strategy, run.setting) == (strategy, setting) and name in r}
@@ -116,10 +116,10 @@ def compare(results: Results, ours: str, peer: str, setting: str = "paid") -> di
             continue
         keys = sorted({_cell(run) for mine in both for run in mine}, key=str), sorted({run.seed for m in both for run in m})
         gap = grid(both[0], name, keys) - grid(both[1], name, keys)
-        found[name] = {**_stated(gap, _mean), "pairs": [int(n) for n in (~np.isnan(gap)).sum(axis=(0, 1))]}
-    if len(found) == 3:
+        compared[name] = {**_stated(gap, _mean), "pairs": [int(n) for n in (~np.isnan(gap)).sum(axis=(0, 1))]}
+    if len(compared) == 3:
         raise UsageError(f"'{ours}' and '{peer}' have no runs in setting '{setting}' to compare.")
-    return found
+    return compared
 
 
 def grid(results: Results, name: str, keys: tuple[Sequence[Any], Sequence[int]] | None = None) -> np.ndarray:
@@ -129,18 +129,18 @@ def grid(results: Results, name: str, keys: tuple[Sequence[Any], Sequence[int]] 
     """
     mine = [run for run in results if name in results[run]]
     cells, seeds = keys or (sorted({_cell(run) for run in mine}, key=str), sorted({run.seed for run in mine}))
-    found = np.full((len(seeds), len(cells), len(MARKS)), np.nan)
+    array = np.full((len(seeds), len(cells), len(MARKS)), np.nan)
     for run in mine:
         values = np.array(results[run][name], float)  # None becomes NaN
-        found[seeds.index(run.seed), cells.index(_cell(run)), : len(values)] = values
-    return found
+        array[seeds.index(run.seed), cells.index(_cell(run)), : len(values)] = values
+    return array
 
 
 def _longest(results: Results) -> Results:
     ordered = sorted(results, key=lambda run: run.evaluations)
     last = {replace(run, evaluations=0): run for run in ordered}
     kept = set(last.values())
-    return {run: found for run, found in results.items() if run in kept}
+    return {run: result for run, result in results.items() if run in kept}
 
 
 def _cell(run: Run) -> tuple[str, int | None]:
@@ -151,21 +151,21 @@ def _stated(values: np.ndarray, statistic: Statistic) -> dict[str, list[float | 
     """A statistic over seeds and cells at each mark, with its 95 % interval from resampled seeds."""
     n = len(values)
     drawn = np.random.default_rng(0).integers(0, n, (BOOTSTRAPS, n))
-    found: dict[str, list[float | None]] = {"value": [], "low": [], "high": []}
+    stated: dict[str, list[float | None]] = {"value": [], "low": [], "high": []}
     for column in np.moveaxis(values, 2, 0):
         if np.isnan(column).all():
-            for each in found.values():
+            for each in stated.values():
                 each.append(None)
             continue
-        found["value"].append(float(statistic(column.reshape(1, -1))[0]))
+        stated["value"].append(float(statistic(column.reshape(1, -1))[0]))
         low: float | None = None
         high: float | None = None
         if n >= LEAST_SEEDS:
             spread = statistic(column[drawn].reshape(BOOTSTRAPS, -1))
             low, high = (float(edge) for edge in np.nanquantile(spread, (0.025, 0.975)))
-        found["low"].append(low)
-        found["high"].append(high)
-    return found
+        stated["low"].append(low)
+        stated["high"].append(high)
+    return stated
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
@@ -237,13 +237,13 @@ def _card_path(out: Path, strategy: str) -> Path:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "hwbench": __version__}
+    versions = {"python": platform.python_version(), "hwbench": __version__}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 # The report

@@ -142,16 +142,16 @@ def _crossed(
 def _write(folder: Path, document: dict[str, Any]) -> None:
     write_json(folder / "specialise.json", document)
     atomic_write(folder / "specialise.csv", _pairs(document))
-    for found in document["budgets"]:
-        title = f"Another device's winner, {document['table']}, budget at percentile {found['budget_percentile']:g}"
-        lost, excess = np.array(found["lost_points"]), np.array(found["latency_excess"])
-        atomic_write(folder / picture_name(found), heat_map.cross_table(document["devices"], lost, excess, title))
+    for budget in document["budgets"]:
+        title = f"Another device's winner, {document['table']}, budget at percentile {budget['budget_percentile']:g}"
+        lost, excess = np.array(budget["lost_points"]), np.array(budget["latency_excess"])
+        atomic_write(folder / picture_name(budget), heat_map.cross_table(document["devices"], lost, excess, title))
     atomic_write(folder / "specialise.md", _markdown(document))
 
 
-def picture_name(found: dict[str, Any]) -> str:
+def picture_name(budget: dict[str, Any]) -> str:
     """The file of a budget's picture."""
-    return f"cross-p{found['budget_percentile']:g}.png"
+    return f"cross-p{budget['budget_percentile']:g}.png"
 
 
 def _pairs(document: dict[str, Any]) -> str:
@@ -162,14 +162,14 @@ def _pairs(document: dict[str, Any]) -> str:
         ["budget_percentile", "winner_of", "used_on", "accuracy", "own_winner_accuracy", "latency_ms", "own_winner_latency_ms",
          "budget_ms", "lost_points", "latency_excess", "hurt"]
     )  # fmt: skip
-    for found in document["budgets"]:
-        winners = found["winners"]
+    for budget in document["budgets"]:
+        winners = budget["winners"]
         for i, mine in enumerate(document["devices"]):
             for j, there in enumerate(document["devices"]):
-                lost, excess = found["lost_points"][i][j], found["latency_excess"][i][j]
+                lost, excess = budget["lost_points"][i][j], budget["latency_excess"][i][j]
                 lines.writerow(
-                    [found["budget_percentile"], mine, there, winners[mine]["accuracy"], winners[there]["accuracy"],
-                     found["latency_ms"][i][j], winners[there]["latency_ms"], winners[there]["budget_ms"],
+                    [budget["budget_percentile"], mine, there, winners[mine]["accuracy"], winners[there]["accuracy"],
+                     budget["latency_ms"][i][j], winners[there]["latency_ms"], winners[there]["budget_ms"],
                      "" if np.isnan(lost) else lost, excess, lost > POINTS or excess > SLOWER]
                 )  # fmt: skip
     return text.getvalue()
@@ -242,15 +242,15 @@ def cells(budget: dict[str, Any]) -> list[list[str]]:
 
 def _everywhere(rows: Rows, devices: Sequence[str], table: str) -> np.ndarray:
     """Networks measured on all of these devices."""
-    found = np.arange(len(rows))
+    shared = np.arange(len(rows))
     for name in devices:
-        before, found = found, np.intersect1d(found, rows.usable(name))
-        if len(found) < LEAST_NETWORKS:
+        before, shared = shared, np.intersect1d(shared, rows.usable(name))
+        if len(shared) < LEAST_NETWORKS:
             raise UsageError(
-                f"{table}: {name} shares {len(found)} of {len(before)} networks with the devices before it; "
+                f"{table}: {name} shares {len(shared)} of {len(before)} networks with the devices before it; "
                 f"at least {LEAST_NETWORKS} must be measured everywhere. Leave it out: choose devices by --device."
             )
-    return found
+    return shared
 
 
 def _winner(accuracy: np.ndarray, latency: np.ndarray, budget: float) -> int:

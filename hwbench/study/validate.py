@@ -245,18 +245,18 @@ def _results(
 ) -> tuple[dict[Run, dict[str, Any]], list[dict[str, Any]]]:
     """(everything the log has, what failed): runs it lacks are done now and logged as they end."""
     log = folder / "runs.jsonl"
-    found = read_log(log)
-    missing = [run for run in runs if run not in found]
+    results = read_log(log)
+    missing = [run for run in runs if run not in results]
     failed = {}
     with jsonl.appending(log) as append:
         for at, (run, result) in enumerate(_done(partial(attempt, tables=tables), missing, workers, executor), start=1):
             if "error" in result:
                 failed[run] = {**asdict(run), **result}
             else:
-                found[run] = result
+                results[run] = result
                 append({"run": asdict(run), "found": result})
             tick(len(runs) - len(missing) + at, len(runs))
-    return found, [failed[run] for run in missing if run in failed]
+    return results, [failed[run] for run in missing if run in failed]
 
 
 def attempt(run: Run, tables: Path) -> dict[str, Any]:

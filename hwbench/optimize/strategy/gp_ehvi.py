@@ -97,10 +97,10 @@ class GpEhvi:
             return self._known_only(n)
         if len(self._archive) >= self._refit_at or self._pending or not self._open.any():
             self._refit(valid)
-        found: list[Genes] = []
-        while len(found) < n and self._open.any():
-            found.append(self._choose())
-        asked = self._seen.new(np.stack(found)) if found else self._pool[:0]
+        chosen: list[Genes] = []
+        while len(chosen) < n and self._open.any():
+            chosen.append(self._choose())
+        asked = self._seen.new(np.stack(chosen)) if chosen else self._pool[:0]
         self._pending += keys(asked)
         if len(asked) == n:
             return asked

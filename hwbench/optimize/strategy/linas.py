@@ -52,8 +52,8 @@ class Linas:
         if not len(self._waiting):
             # A twentieth more teaches a predictor little: fitting anew more often would only cost time.
             self._waiting = self._round(max(self._batch, n, len(self._archive) // 20))
-        found, self._waiting = self._seen.new(self._waiting[:n]), self._waiting[n:]
-        return found if len(found) else sample_new(self._problem, n, self._rng, self._seen)
+        new, self._waiting = self._seen.new(self._waiting[:n]), self._waiting[n:]
+        return new if len(new) else sample_new(self._problem, n, self._rng, self._seen)
 
     def tell(self, genes: Genes, values: Values) -> None:
         """More to fit to."""
@@ -103,12 +103,12 @@ def _ridge(x: np.ndarray, y: np.ndarray) -> Model:
     centre, middle = x.mean(axis=0), y.mean()
     u, s, vt = np.linalg.svd(x - centre, full_matrices=False)
     z = u.T @ (y - middle)
-    found = []
+    errors = []
     for penalty in PENALTIES:
         shrink = s**2 / (s**2 + penalty)
         left = (y - middle) - u @ (shrink * z)
-        found.append((float(left @ left) / max(len(y) - 1 - shrink.sum(), 1e-3) ** 2, penalty))
-    penalty = min(found)[1]
+        errors.append((float(left @ left) / max(len(y) - 1 - shrink.sum(), 1e-3) ** 2, penalty))
+    penalty = min(errors)[1]
     weights = vt.T @ (s / (s**2 + penalty) * z)
     return lambda new: (new - centre) @ weights + middle
 

@@ -31,14 +31,14 @@ class LocalSearch:
     def ask(self, n: int) -> Genes:
         """The rest of the present neighbourhood, or a new one."""
         if self._asked < self._start or not len(self._archive):
-            found = sample_new(self._problem, min(n, max(self._start - self._asked, 1)), self._rng, self._seen)
-            self._asked += len(found)
-            return found
+            new = sample_new(self._problem, min(n, max(self._start - self._asked, 1)), self._rng, self._seen)
+            self._asked += len(new)
+            return new
         self._waiting = self._waiting[self._seen.unknown(self._waiting)]
         if not len(self._waiting):
             self._waiting = self._around()
-        found, self._waiting = self._seen.new(self._waiting[:n]), self._waiting[n:]
-        return found if len(found) else sample_new(self._problem, 1, self._rng, self._seen)
+        new, self._waiting = self._seen.new(self._waiting[:n]), self._waiting[n:]
+        return new if len(new) else sample_new(self._problem, 1, self._rng, self._seen)
 
     def tell(self, genes: Genes, values: Values) -> None:
         """What is better than all before changes where to look; the neighbourhood at hand is finished first."""

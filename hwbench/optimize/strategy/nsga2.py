@@ -33,11 +33,11 @@ class Nsga2:
             self._select()
         wanted = min(n, max(self._size - self._asked, 1))
         if len(self._genes):
-            found = draw_new(self._problem, wanted, self._rng, self._seen, self._born)
+            new = draw_new(self._problem, wanted, self._rng, self._seen, self._born)
         else:
-            found = sample_new(self._problem, wanted, self._rng, self._seen)
-        self._asked += len(found)
-        return found
+            new = sample_new(self._problem, wanted, self._rng, self._seen)
+        self._asked += len(new)
+        return new
 
     def tell(self, genes: Genes, values: Values) -> None:
         """Keeps the children until their generation is complete."""

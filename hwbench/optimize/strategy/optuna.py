@@ -61,7 +61,7 @@ class Optuna:
 
     def ask(self, n: int) -> Genes:
         """Trials until enough of them are new, or none was for long: then one random architecture."""
-        found: list[Genes] = []
+        new: list[Genes] = []
         n = min(n, self._batch)
         while True:
             trial = self._study.ask(self._space)
@@ -73,15 +73,15 @@ class Optuna:
                 self._open.setdefault(key, []).append(trial)
             if len(self._seen.new(genes)):
                 self._idle = 0
-                found.append(genes)
+                new.append(genes)
             else:
                 self._idle += 1
-            if len(found) == n:
+            if len(new) == n:
                 break
             if self._idle >= TRIES:
-                found.append(sample_new(self._problem, 1, self._rng, self._seen))
+                new.append(sample_new(self._problem, 1, self._rng, self._seen))
                 break
-        return np.concatenate(found)
+        return np.concatenate(new)
 
     def tell(self, genes: Genes, values: Values) -> None:
         """Closes the trials of these architectures; those nobody proposed become trials."""

@@ -63,8 +63,8 @@ class PymooNsga2:
             self._idle = 0 if len(self._waiting) else self._idle + 1
             if self._idle >= TRIES:
                 break
-        found, self._waiting = self._seen.new(self._waiting[:n]), self._waiting[n:]
-        return found if len(found) else sample_new(self._problem, n, self._rng, self._seen)
+        new, self._waiting = self._seen.new(self._waiting[:n]), self._waiting[n:]
+        return new if len(new) else sample_new(self._problem, n, self._rng, self._seen)
 
     def tell(self, genes: Genes, values: Values) -> None:
         """Kept until their generation is complete."""

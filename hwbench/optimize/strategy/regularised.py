@@ -30,11 +30,11 @@ class Regularised:
     def ask(self, n: int) -> Genes:
         """Random ones until the queue is full, then mutants."""
         if self._asked < self._size or not len(self._genes):
-            found = sample_new(self._problem, min(n, max(self._size - self._asked, 1)), self._rng, self._seen)
+            new = sample_new(self._problem, min(n, max(self._size - self._asked, 1)), self._rng, self._seen)
         else:
-            found = self._mutants(n)
-        self._asked += len(found)
-        return found
+            new = self._mutants(n)
+        self._asked += len(new)
+        return new
 
     def tell(self, genes: Genes, values: Values) -> None:
         """The youngest join the queue, the oldest leave it."""

@@ -115,13 +115,13 @@ class Reinforce:
             losses = self._archive.losses[valid]
             span = np.ptp(losses, axis=0)
             weight = self._rng.dirichlet(np.ones(losses.shape[1]))
-            found = 1.0 - ((losses - losses.min(axis=0)) / np.where(span > 0, span, 1.0)) @ weight
+            unpenalised = 1.0 - ((losses - losses.min(axis=0)) / np.where(span > 0, span, 1.0)) @ weight
         else:
-            found = np.prod(gains, axis=0)
+            unpenalised = np.prod(gains, axis=0)
             for name in (name for name, way in self._problem.objectives.items() if way == MIN):
                 target = self._problem.limits.get(name) or float(np.quantile(values[name], self._rng.random()))
-                found = found * (np.maximum(values[name], LEAST) / max(target, LEAST)) ** self._gamma
-        reward[valid] = found / (1.0 + self._archive.violation[valid])
+                unpenalised = unpenalised * (np.maximum(values[name], LEAST) / max(target, LEAST)) ** self._gamma
+        reward[valid] = unpenalised / (1.0 + self._archive.violation[valid])
         return reward
 
 

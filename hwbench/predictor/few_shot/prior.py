@@ -130,9 +130,9 @@ def _interactions(blocks: Sequence[np.ndarray], order: int, rest: np.ndarray) ->
         product = scaled(_product([thin[i] for i in chosen]))
         scores.append(np.abs(product.T @ seen).max(axis=1) / np.sqrt(len(seen)))
         names += [(chosen, i) for i in range(product.shape[1])]
-    found = np.concatenate(scores)
-    ranked = np.argsort(-found, kind="stable")[:KEPT]
-    ranked = ranked[found[ranked] > np.sqrt(2 * np.log(found.size * rest.shape[1]))]
+    score = np.concatenate(scores)
+    ranked = np.argsort(-score, kind="stable")[:KEPT]
+    ranked = ranked[score[ranked] > np.sqrt(2 * np.log(score.size * rest.shape[1]))]
     wanted: dict[tuple[int, ...], list[int]] = {}
     for each in ranked:
         wanted.setdefault(names[each][0], []).append(names[each][1])
@@ -215,7 +215,7 @@ def _shared(gram: np.ndarray) -> np.ndarray:
 def _unexplained(gram: np.ndarray) -> np.ndarray:
     """What the other devices cannot explain of each one, standard deviation: noise, and what is its own."""
     d = len(gram) // 2
-    found = []
+    deviations = []
     for device in range(d):
         others = np.delete(np.arange(d), device)
         both = np.concatenate([others, d + others])
@@ -224,8 +224,8 @@ def _unexplained(gram: np.ndarray) -> np.ndarray:
         sources, target = weights.T @ known @ weights, weights.T @ gram[both][:, [device, d + device]].sum(axis=1)
         whole = gram[np.ix_([device, d + device], [device, d + device])].sum()
         fit = _regress(sources, target)
-        found.append(np.sqrt(max(whole - 2 * fit @ target + fit @ sources @ fit, 0.0)))
-    return np.array(found)
+        deviations.append(np.sqrt(max(whole - 2 * fit @ target + fit @ sources @ fit, 0.0)))
+    return np.array(deviations)
 
 
 def _regress(gram: np.ndarray, target: np.ndarray) -> np.ndarray:

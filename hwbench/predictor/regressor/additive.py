@@ -75,10 +75,10 @@ def _terms(unit: np.ndarray, y: np.ndarray) -> np.ndarray:
     centred = unit[:, varying] - unit[:, varying].mean(axis=0)
     follows = np.abs(centred.T @ (y - y.mean())) / np.linalg.norm(centred, axis=0)
     order = varying[np.argsort(-follows, kind="stable")]
-    found: list[tuple[int, ...]] = [(), *((int(i),) for i in sorted(varying))]
-    found += combinations(sorted(int(i) for i in order[:PAIRED]), 2)
-    found += combinations(sorted(int(i) for i in order[:TRIPLED]), 3)
-    return np.array([term + (-1,) * (3 - len(term)) for term in found])
+    terms: list[tuple[int, ...]] = [(), *((int(i),) for i in sorted(varying))]
+    terms += combinations(sorted(int(i) for i in order[:PAIRED]), 2)
+    terms += combinations(sorted(int(i) for i in order[:TRIPLED]), 3)
+    return np.array([term + (-1,) * (3 - len(term)) for term in terms])
 
 
 def _values(unit: np.ndarray, terms: np.ndarray) -> np.ndarray:

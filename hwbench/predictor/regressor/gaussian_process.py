@@ -136,5 +136,5 @@ def _tuned(smooth: np.ndarray, linear: np.ndarray, left: np.ndarray, row: np.nda
         return float(-posterior.log_likelihood + 0.5 * away @ away / 4), -np.array(gradient) + away / 4
 
     bounds = [(s - 8, s + 8) for s in start[:3]] + [(-1.5, 5.0)] * features
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
-    return np.asarray(found.x)
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
+    return np.asarray(optimum.x)

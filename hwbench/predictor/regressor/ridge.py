@@ -44,11 +44,11 @@ class Ridge:
         spread = plain.std(axis=0)
         usable = np.where(spread > 1e-9 * (1 + np.abs(self.centre)), 1 / np.where(spread > 0, spread, 1.0), 0.0)
         products = len(plain.T) - len(self.pairs)
-        found = []
+        fits = []
         for harder in PRODUCTS if len(self.pairs) else (1.0,):
             scale = usable * np.where(np.arange(len(usable)) < products, 1.0, harder)
-            found.append((*_robust((plain - self.centre) * scale, target), scale))
-        _, self.weights, self.inverse, self.spread, self.scale = min(found, key=lambda each: each[0])
+            fits.append((*_robust((plain - self.centre) * scale, target), scale))
+        _, self.weights, self.inverse, self.spread, self.scale = min(fits, key=lambda each: each[0])
 
     def predict(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Doubt is the usual error, wider for rows unlike those fitted."""
@@ -94,13 +94,13 @@ def _robust(z: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray, np.nd
         values, axes = np.linalg.eigh((centred * row[:, None]).T @ centred)
         turned = centred @ axes
         aims = turned.T @ (row * left)
-        found = []
+        fits = []
         for penalty in PENALTIES * n:
             shrunk = 1 / (np.maximum(values, 0.0) + penalty)
             leverage = row * (1 / row.sum() + np.square(turned) @ shrunk)
             errors = np.abs(left - turned @ (shrunk * aims)) / np.maximum(1 - leverage, 1e-3)
-            found.append((float(errors.mean()), shrunk, errors))
-        error, shrunk, errors = min(found, key=lambda each: each[0])
+            fits.append((float(errors.mean()), shrunk, errors))
+        error, shrunk, errors = min(fits, key=lambda each: each[0])
         spread = max(1.4826 * float(np.median(errors)), 1e-9)
         weighted_by = row
         row = np.minimum(1.0, HUBER * spread / np.maximum(errors, 1e-12))
