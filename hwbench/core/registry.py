@@ -67,8 +67,8 @@ def shown(kind: str, name: str) -> str:
     return name if kind == "op" or "." in base else base.replace("_", "-") + colon + options
 
 
-def named(kind: str, part: Any) -> str:
-    """The name of a part that was given by name, as an object or as its class: its `name`, or module:Class.
+def named(kind: str, part: Any, name: str = "") -> str:
+    """The name of a part that was given by name, as an object or as its class: the one given here, its `name`, or module:Class.
 
     An object answers to its name in this process only. Another object of the same name takes its place.
 
@@ -79,8 +79,8 @@ def named(kind: str, part: Any) -> str:
         return current(kind, part)
     if not inspect.isclass(part) and not _is_factory(kind, part):
         contracts.check(kind, contract(kind), _with_name(part))
-    name = getattr(part, "name", None)
-    name = name if isinstance(name, str) and name else _path(part)
+    own = getattr(part, "name", None)
+    name = name or (own if isinstance(own, str) and own else _path(part))
     if (found := _find(kind, name.partition(":")[0])) is not None and (kind, name) not in _given:
         theirs = _targets(kind)[found[0]]()
         if theirs is not part and theirs is not type(part):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from hwbench.core import registry
 from hwbench.core.errors import HwbenchError
 from hwbench.network.graph import Network, Tensor
 from hwbench.network.onnx_writer import random_weights, write_model
@@ -86,6 +88,14 @@ class OpContract(Contract):
     """Keys, e.g. "gelu(dim=6,tokens=5)"."""
     batched = True
     """False for an op whose shapes hold the batch."""
+
+    @property
+    def called(self) -> str:
+        """A name that can stand in keys, also of a class that was given."""
+        if self.part is None:
+            return self.name
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", getattr(self.part, "__name__", type(self.part).__name__)).lower()
+        return registry.named(self.kind, self.part, getattr(self.part, "name", "") or words)
 
     def specs(self) -> Iterator[OpSpec]:
         """The examples."""

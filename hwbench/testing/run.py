@@ -43,9 +43,9 @@ def check_part(part: str, kind: str = "", **attributes: Any) -> tuple[str, list[
     if kind and kind not in registry.kinds():
         raise UnknownName(registry.unknown("kind", kind, registry.kinds()))
     if _is_path(part):
-        given = _class(part)
-        kind = kind or _kind_of(part, given)
-        attributes |= {"part": given}
+        given, entry = _class(part), _entry_of(part)
+        kind = kind or (entry[0] if entry else _kind_of(part, given))
+        attributes |= {"name": entry[1]} if entry and entry[0] == kind else {"part": given}
     else:
         kind = kind or _kind_of_name(part)
         registry.about(kind, part.partition(":")[0])
@@ -78,11 +78,17 @@ def _class(path: str) -> Any:
     return found
 
 
-def _kind_of(path: str, given: type) -> str:
-    """By its entry point; else the kind whose contract's methods it has, all or most of them."""
+def _entry_of(path: str) -> tuple[str, str] | None:
+    """(kind, name) of the entry point that registers a class."""
     for kind in registry.kinds():
-        if any(point.value == path for point in entry_points(group=f"hwbench.{kind}")):
-            return kind
+        for point in entry_points(group=f"hwbench.{kind}"):
+            if point.value == path:
+                return kind, point.name
+    return None
+
+
+def _kind_of(path: str, given: type) -> str:
+    """The kind whose contract's methods it has, all or most of them."""
     shares = {}
     for kind in registry.kinds():
         methods = [name for name, signature in contract.members(registry.contract(kind)).items() if signature is not None]

@@ -1,0 +1,1 @@
+"""The parts of hwbench_outside, each with one deliberate mistake."""

@@ -1,0 +1,1 @@
+"""One part of each kind, outside of hwbench."""
