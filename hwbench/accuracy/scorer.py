@@ -42,6 +42,9 @@ class Scorer:
         self._names, self._here = (proxy, space), part.compile(registry.get("space", space))
         self._alone, self._executor, self._workers = executor is None and workers == 1, executor, workers
         self._processes: Workers | None = None
+        if self.expensive and workers > 1 and executor is None:
+            registry.require_registered("proxy", proxy)
+            registry.require_registered("space", space)
 
     def __enter__(self) -> Scorer:
         return self

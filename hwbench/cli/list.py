@@ -60,6 +60,7 @@ def run(
 
 def _fitted(workspace: object) -> list[dict[str, str]]:
     """One row per stored predictor, of whatever kind; what a card does not state is a dash."""
+    from hwbench.core import registry
     from hwbench.core.errors import HwbenchError
     from hwbench.core.workspace import Workspace
     from hwbench.predictor import card as cards
@@ -72,11 +73,12 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
         except HwbenchError as error:  # one bad card must not hide the others
             found.append({**row, "about": f"unreadable: {error}"})
             continue
+        shown = registry.shown("aggregator", registry.current("aggregator", card.method))  # other methods stay as they are
         spaces = f" for {', '.join(card.spaces)}" if card.spaces else ""
         found.append(
             {
                 **row,
-                "about": f"fitted {card.method}{spaces}",
+                "about": f"fitted {shown}{spaces}",
                 "kind": card.kind,
                 "error": _stated(card.errors, "mean_abs_error"),
                 "coverage": _stated(card.coverage, "covered"),

@@ -17,18 +17,20 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import hwbench
 from hwbench.core import contract as contracts
 from hwbench.core.errors import UnknownName, UsageError
 
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 _given: dict[tuple[str, str], Any] = {}
 """(kind, name) -> the object, or the class, a caller gave."""
 _given_shared: dict[tuple[str, str], Any] = {}
@@ -76,7 +78,7 @@ def named(kind: str, part: Any, name: str = "") -> str:
         UsageError: an object breaks its contract, or has the name of another part.
     """
     if isinstance(part, str):
-        return current(kind, part)
+        return _spelled(kind, part)
     if not inspect.isclass(part) and not _is_factory(kind, part):
         contracts.check(kind, contract(kind), _with_name(part))
     own = getattr(part, "name", None)
@@ -94,6 +96,50 @@ def named(kind: str, part: Any, name: str = "") -> str:
         _given[kind, name] = part
         _given_shared.pop((kind, name), None)
     return name
+
+
+def takes(**arguments: str) -> Callable[[Verb], Verb]:
+    """Lets a function that takes names of parts take the parts as well, alone or in a list: argument -> kind."""
+
+    def decorate(verb: Verb) -> Verb:
+        signature = inspect.signature(verb)
+
+        @functools.wraps(verb)
+        def call(*given: Any, **named_arguments: Any) -> Any:
+            try:
+                bound = signature.bind(*given, **named_arguments)
+            except TypeError:
+                return verb(*given, **named_arguments)  # which says what is wrong
+            for argument in arguments.keys() & bound.arguments.keys():
+                part, kind = bound.arguments[argument], arguments[argument]
+                several = isinstance(part, list | tuple)
+                bound.arguments[argument] = [named(kind, each) for each in part] if several else named(kind, part)
+            return verb(*bound.args, **bound.kwargs)
+
+        return cast(Verb, call)
+
+    return decorate
+
+
+def require_registered(kind: str, name: str) -> None:
+    """Raises where a part is known to this process only: another one finds parts by their registration.
+
+    Raises:
+        UsageError: it was given as an object.
+    """
+    if (kind, name) in _given:
+        raise UsageError(
+            f"{kind} '{name}' was given as an object, which other processes do not know: register it in the entry-point group "
+            f"hwbench.{kind}, or give an executor of threads."
+        )
+
+
+def _spelled(kind: str, name: str) -> str:
+    """A name in the hyphens and underscores it was registered with; an old name stays."""
+    base, colon, options = name.partition(":")
+    if (kind, name) in _given or _alike(base) in map(_alike, hwbench.RENAMED_PARTS.get(kind, {})):
+        return name
+    return current(kind, base) + colon + options
 
 
 def _with_name(part: Any) -> Any:
@@ -172,6 +218,11 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
     if (kind, name) in _given:
         return _given[kind, name], {}
     base, _, options = name.partition(":")
+    if options and "=" not in options and _find(kind, base) is None:
+        raise UnknownName(
+            f"Unknown {kind} '{name}': it was given as an object, which this process does not know. Register it in the "
+            f"entry-point group hwbench.{kind}, or give it here, too: hwbench.core.registry.named('{kind}', IT)."
+        )
     target, variant = _origin(kind, base)
     cls = _targets(kind)[target]()
     arguments = dict(_variants(kind, target).get(variant, {}))

@@ -53,6 +53,7 @@ LATER = ("bound",)
 """Settings that searches of version 0.1 did not state: `certified` alone decides whether those are the same search."""
 
 
+@registry.takes(space="space", runtime="runtime", strategy="strategy", objective="objective", proxy="proxy")
 def search(
     space: str,
     budget_ms: float,

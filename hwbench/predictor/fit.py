@@ -48,6 +48,7 @@ LEAST_LEFT_OUT = 4
 """A calibration takes 4 networks, so one can be left out of more than that."""
 
 
+@registry.takes(space="space", runtime="runtime", predictor="aggregator")
 def fit(
     space: str | Sequence[str],
     device: str = "local",
@@ -78,11 +79,10 @@ def fit(
         tick: Progress.
         stored: Measure nothing: all networks must be in the stored table of networks.
     """
-    names = [registry.named("space", each) for each in (space if isinstance(space, list | tuple) else [space])]
+    names = [space] if isinstance(space, str) else list(space)
     if networks < 4 or holdout < 4:
         raise UsageError(f"At least 4 networks to fit and 4 held out per space, got {networks} and {holdout}.")
     if predictor != AUTO:
-        predictor = registry.named("aggregator", predictor)
         registry.get("aggregator", predictor)
     target = Target.of(device, runtime, setting, workspace)
     table = Lut.read(luts.find_lut(target.workspace, target.device, runtime), local=target.local)

@@ -23,6 +23,7 @@ from hwbench.space import lowering
 from hwbench.space.architectures import of_values, read
 
 
+@registry.takes(runtime="runtime")
 def predict(
     model: Any,
     arch: str | Path | dict[str, Any] | Sequence[dict[str, Any]] | None = None,
@@ -37,7 +38,7 @@ def predict(
     """The latency of what is given, with an interval and what it rests on.
 
     Args:
-        model: A space's name (with `arch`), an ONNX file, or a torch module (with `example`).
+        model: A space or its name (with `arch`), an ONNX file, or a torch module (with `example`).
         arch: Architectures of the space: a file, or values.
         device: `local` or a device's name.
         runtime: Inference runtime.
@@ -52,6 +53,7 @@ def predict(
     """
     target = Target.of(device, runtime, setting, workspace)
     if arch is not None:
+        model = registry.named("space", model)
         return _architectures(model, arch, target, statistic)
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
@@ -59,6 +60,7 @@ class _Model:
     starts: tuple[dict[str, float], ...] = ()
 
 
+@registry.takes(runtime="runtime")
 def measure(
     models: str | Path | Sequence[str | Path],
     device: str = "local",

@@ -64,6 +64,7 @@ def needed_specs(space_names: Sequence[str], level: str = "blocks") -> list[OpSp
     return sorted(wanted, key=lambda spec: spec.key)
 
 
+@registry.takes(space="space", runtime="runtime")
 def profile(
     space: str | Sequence[str],
     device: str = "local",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import writing
 from hwbench.network.onnx_writer import write_model
@@ -15,6 +16,7 @@ from hwbench.space import lowering as spaces
 from hwbench.space.architectures import of_values, read
 
 
+@registry.takes(space="space")
 def export(
     space: str,
     arch: str | Path | dict[str, Any],

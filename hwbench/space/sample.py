@@ -14,6 +14,7 @@ from hwbench.space.architectures import Architectures
 from hwbench.space.base import Space
 
 
+@registry.takes(space="space")
 def sample(space: str, n: int = 1, seed: int = 0, out: str | Path | None = None) -> Architectures:
     """Random architectures, uniform over gene values; written to `out` where given."""
     if n < 1:

@@ -35,6 +35,7 @@ PERCENTILES = (10.0, 25.0, 50.0)
 LEAST_NETWORKS = 50
 
 
+@registry.takes(table="benchmark")
 def specialise(
     table: str,
     budget_percentile: float | Sequence[float] = PERCENTILES,

@@ -186,6 +186,7 @@ class Plan:
         )
 
 
+@registry.takes(table="benchmark", strategy="strategy")
 def validate(
     table: str,
     device: str | Sequence[str],
@@ -226,6 +227,9 @@ def validate(
     devices, strategies = ([given] if isinstance(given, str) else list(dict.fromkeys(given)) for given in (device, strategy))
     plan = Plan(table, devices, strategies, seeds, evaluations, settings, budgets)
     plan.check()
+    for kind, name in [("benchmark", table), *(("strategy", each) for each in strategies)]:
+        if executor is None:
+            registry.require_registered(kind, name)
     folder = folder_of(tables).resolve()
     rows = registry.get("benchmark", table).read(folder)
     plan.check_table(rows)

@@ -39,9 +39,10 @@ class Contract:
     """Instead of a name: the class, or an object where the kind needs no arguments."""
 
     def make(self, **arguments: Any) -> Any:
-        """A new part, checked for the members of its contract.
+        """A new part, checked for the members of its contract; where it has neither name nor class, override this.
 
         Raises:
+            HwbenchError: it cannot be made, or a member is missing.
             unittest.SkipTest: it needs a package that is not installed.
         """
         try:
@@ -49,12 +50,14 @@ class Contract:
         except HwbenchError as error:
             if "pip install" in str(error):
                 raise unittest.SkipTest(str(error)) from None
-            raise AssertionError(f"{self.kind} {self.called} cannot be made: {error}") from None
+            raise
 
     @property
     def called(self) -> str:
         """The name under which the registry knows the part."""
-        return self.name if self.part is None else registry.named(self.kind, self.part)
+        if self.part is None:
+            return self.name or type(self).__name__
+        return registry.named(self.kind, self.part)
 
     def expect(self, kept: Any, member: str, expected: str) -> None:
         """Fails unless something holds.

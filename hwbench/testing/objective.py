@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.optimize.objective.base import Objective
 from hwbench.optimize.problem import Problem
@@ -127,11 +126,11 @@ class ObjectiveContract(Contract):
     def test_a_budget_is_a_positive_number(self, cost: str, budget: Any) -> None:
         """`check_budgets` says it."""
         with self.refusal(UsageError, f"A budget must be a positive number; that of {cost} is {budget}", "limits"):
-            registry.make(self.kind, self.called, limits={**LIMITS, cost: budget})
+            self.make(limits={**LIMITS, cost: budget})
 
     def test_one_number_needs_a_budget(self) -> None:
         """Unless it passes everything on."""
         if not self.needs_budget:
             self.skip("it works without a budget")
         with self.refusal(UsageError, "needs at least one budget", "limits"):
-            registry.make(self.kind, self.called, limits={})
+            self.make(limits={})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import contract, registry
-from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.errors import HwbenchError, UnknownName, UsageError
 from hwbench.testing.base import Contract, checks, suite_of
 
 OK, FAILED, SKIPPED = "ok", "failed", "not checked"
@@ -126,7 +126,7 @@ def _outcome(suite: type[Contract], name: str, runs: list[dict[str, Any]]) -> Ou
                 getattr(suite(), name)(**arguments)
         except unittest.SkipTest as reason:
             skipped.append(str(reason))
-        except AssertionError as failed:
+        except (AssertionError, HwbenchError) as failed:
             return Outcome(title, FAILED, f"{failed}{case}")
         except Exception as error:  # someone's part may raise whatever it likes
             return Outcome(title, FAILED, f"{type(error).__name__}: {error} ({_where(error)}){case}")

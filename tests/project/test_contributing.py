@@ -3,7 +3,10 @@ README's own search runs, and its lists of limits and objectives are complete.""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,3 +118,17 @@ def test_the_readme_lists_every_limit_and_objective():
     part = README.split("## Searching")[1].split("\n## ")[0]
     for name in [*SIZES, *registry.names("objective")]:
         assert f"`{name}" in part, f"the README's search does not mention {name}"
+
+
+def test_a_part_of_ones_own_is_checked_as_the_text_says(tmp_path):
+    files = dict(re.findall(r"`(\w+\.py)`[^`]*:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
+    assert set(files) == {"my_parts.py", "test_my_parts.py"}
+    for name, source in files.items():
+        (tmp_path / name).write_text(source)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    for command in (["hwbench.cli.main", "check-part", "my_parts:Halves"], ["pytest", "-q", "-p", "no:cacheprovider", "."]):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "6 of 6 checks kept, 0 failed." in done.stdout or "7 passed" in done.stdout

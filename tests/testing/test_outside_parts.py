@@ -176,7 +176,7 @@ again = hwbench.search("their_mlp", 1000.0, root / "out", strategy="their_walk:r
                        proxy="their_macs", evaluations=20, uncertified=True, **there)["search"]
 verified = hwbench.verify(root / "out", random=2, workspace=root, policy=policy)
 report = hwbench.report(root / "out", workspace=root)
-judged = hwbench.validate("their-table", "red", ["their-walk", "random"], seeds=2, evaluations=20, tables=tables,
+judged = hwbench.validate("their-table", "red", ["their-walk", "random"], seeds=2, evaluations=50, tables=tables,
                           out=root / "validation", settings=["paid"])
 print(json.dumps({
     "failed": dict(done.failed), "path": str(done.path), "environment": dict(fitted.card["environment"]),

@@ -35,6 +35,7 @@ class Strategy(Protocol):
         """What was found of architectures: the problem's names, NaN where one is invalid. Known costs may be left out."""
 
 
+@registry.takes(name="strategy")
 def make_strategy(
     name: str = "default",
     genes: Sequence[tuple[str, int]] = (),
