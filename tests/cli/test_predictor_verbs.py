@@ -66,7 +66,7 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
     assert "has schema 99" in rows["new/one"]["about"]
     assert "card.json states no 'target'" in rows["pi/lacking"]["about"]
     mine = rows[f"{files.local_name()}/onnxruntime-fp32-b1-t1-back-to-back--autoformer-tiny"]
-    assert (mine["kind"], mine["about"]) == ("op-sum", "fitted calibrated_sum for autoformer-tiny")
+    assert (mine["kind"], mine["about"]) == ("op-sum", "fitted calibrated-sum for autoformer-tiny")
     assert mine["data"] == "onnxruntime.parquet, 18 rows"
     assert mine["error"].endswith("%")
     assert run("list", "predictors", "--workspace", root).returncode == 0
