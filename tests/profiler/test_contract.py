@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from hwbench.core import registry
 from hwbench.device import files
+from hwbench.device.transport.base import for_device
+from hwbench.profiler import host
+from hwbench.profiler.plan import Plan
+from hwbench.profiler.policy import Policy
 from hwbench.testing.base import suites
 from hwbench.testing.transport import TransportContract
 from tests.device.sshd import Sshd
@@ -49,6 +54,31 @@ def board(tmp_path_factory):
         patch.setenv("PATH", f"{found.bin}{os.pathsep}{os.environ['PATH']}")
         yield files.read(path)
     found.close()
+
+
+@pytest.fixture
+def their_runtime(monkeypatch):
+    """A runtime of another package, which a device has nothing of."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "assets" / "outside-parts" / "good"))
+    from hwbench_outside.runtime import TheirOnnx
+
+    yield registry.named("runtime", TheirOnnx)
+    registry._given.clear()
+    registry._given_shared.clear()
+
+
+def test_a_runtime_of_another_package_runs_over_ssh(board, their_runtime):
+    told = host.greet(Plan(Policy(), their_runtime, reach=for_device(board, their_runtime)))
+    assert told["runtime"] == their_runtime == "hwbench_outside.runtime:TheirOnnx"
+    assert told["runtime_version"].endswith(" plain")
+
+
+def test_a_runtime_of_another_package_runs_emulated(their_runtime):
+    device = files.get("emulated-x86-64")
+    if device.unreachable:
+        pytest.skip(device.unreachable)
+    told = host.greet(Plan(Policy(), their_runtime, reach=for_device(device, their_runtime)))
+    assert (told["runtime"], "qemu" in told["emulator"]) == (their_runtime, True)
 
 
 class TestSsh(TransportContract):
