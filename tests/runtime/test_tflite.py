@@ -20,7 +20,7 @@ from hwbench.runtime import litert
 from hwbench.runtime.convert.tflite import convert
 from hwbench.runtime.convert.tflite import graph as tflite_graph
 from hwbench.runtime.convert.tflite.nodes import BINARY, HANDLERS, UNARY
-from tests.network.op import session_of
+from hwbench.testing.op import session_of
 
 Weights = Mapping[str, Sequence[int] | np.ndarray]
 CODES = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}

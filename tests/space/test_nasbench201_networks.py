@@ -25,7 +25,7 @@ from hwbench.space.compiled import CompiledSum
 from hwbench.space.lowering import lower
 from hwbench.space.values import from_values
 from hwbench.space.zoo.nasbench201 import EDGES, OPS
-from tests.network.op import model_of, random_inputs, session_of
+from hwbench.testing.op import model_of, random_inputs, session_of
 
 TABLE = Path(os.environ.get("HWBENCH_TABLES", Path(__file__).parents[3] / "shared" / "tables")) / "nasbench201/accuracy.parquet"
 SPACE = registry.get("space", "nasbench201")

@@ -12,8 +12,8 @@ from hwbench.network.spec import Setting
 from hwbench.space.activity import sample
 from hwbench.space.lowering import lower
 from hwbench.space.values import to_values
+from hwbench.testing.op import random_inputs, session_of
 from studies.torch_reference import LIMIT, WHOLE, difference, loaded, telling_weights
-from tests.network.op import random_inputs, session_of
 
 
 def test_every_space_has_a_torch_reference():

@@ -1,11 +1,8 @@
-"""Example specs of every op and one way to run networks, shared by the suites of this folder."""
+"""Example specs of every op, shared by the suites of this folder."""
 
 from __future__ import annotations
 
 from hwbench.network.spec import OpSpec
-from hwbench.testing.op import model_of, random_inputs, session_of, whole
-
-__all__ = ["BATCHED", "EXAMPLES", "model_of", "random_inputs", "session_of", "whole"]
 
 EXAMPLES = tuple(
     OpSpec.parse(key)

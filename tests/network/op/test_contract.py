@@ -11,9 +11,9 @@ from hwbench.network.graph import Network, NetworkBuilder, Tensor
 from hwbench.network.onnx_writer import random_weights
 from hwbench.network.op.base import op_of, single, tensors
 from hwbench.network.spec import OpSpec
-from hwbench.testing.op import OpContract
+from hwbench.testing.op import OpContract, model_of
 
-from . import BATCHED, EXAMPLES, model_of
+from . import BATCHED, EXAMPLES
 
 
 def test_every_op_and_every_word_of_its_fields_has_an_example():

@@ -18,8 +18,7 @@ from hwbench.network.op.base import describe, op_of, single, tensors
 from hwbench.network.op.kernel import ELEMENTS, Operand, attributes_of, attributes_text, number, number_text, operands, results
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import features
-
-from . import model_of, random_inputs, session_of
+from hwbench.testing.op import model_of, random_inputs, session_of
 
 INT64 = 2**63
 whole = st.integers(-INT64, INT64 - 1)

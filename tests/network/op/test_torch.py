@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hwbench.core import registry
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec
+from hwbench.testing.op import model_of, random_inputs, session_of
 from studies.torch_reference import (
     LIMIT,
     Attention,
@@ -44,7 +45,7 @@ from studies.torch_reference import (
     telling_weights,
 )
 
-from . import EXAMPLES, model_of, random_inputs, session_of
+from . import EXAMPLES
 
 MODULES = {
     "attention_block": lambda s: Attention(s["dim"], s["heads"], s["head_dim"], s["norm"] == "pre", s["qkv"] == "fused"),
