@@ -64,7 +64,7 @@ def test_a_whole_flow_takes_objects(tmp_path, fast_policy, fitted_workspace):
     done = hwbench.profile(space, policy=fast_policy, **there)
     assert (done.failed, done.path.name) == ({}, "mine.parquet")
     fitted = hwbench.fit([space], networks=4, holdout=4, policy=fast_policy, **there)
-    assert fitted.card["spaces"] == [f"{__name__}:Tower"]
+    assert list(fitted.card.spaces) == [f"{__name__}:Tower"]
     drawn = hwbench.sample(space, 2)
     assert len(hwbench.predict(space, drawn.values, **there)) == 2
     asked = {"strategy": Random, "objective": Constrained, "proxy": Width(), "evaluations": 8, **there}

@@ -179,8 +179,8 @@ report = hwbench.report(root / "out", workspace=root)
 judged = hwbench.validate("their-table", "red", ["their-walk", "random"], seeds=2, evaluations=50, tables=tables,
                           out=root / "validation", settings=["paid"])
 print(json.dumps({
-    "failed": dict(done.failed), "path": str(done.path), "environment": dict(fitted.card["environment"]),
-    "predictor": fitted.card["predictor"], "features": fitted.card["features"], "evaluated": found["evaluated"],
+    "failed": dict(done.failed), "path": str(done.path), "environment": dict(fitted.card.environment),
+    "predictor": fitted.card.predictor, "features": fitted.card.features, "evaluated": found["evaluated"],
     "same": again["finalists"] == found["finalists"], "measured": verified["measured"], "kept": verified["kept"],
     "arrays": [p.state()[1]["scale"].tolist() for p in fitted.predictors.values()],
     "judged": sorted(judged["strategies"]), "failures": judged["failed"],
