@@ -85,13 +85,13 @@ def test_a_twelve_layer_model(benchmark, tmp_path):
     prices = Prices(model, {})
 
     def priced():
-        return terms_of([spec for _, spec in kernel_detection.dissect(path).layers], prices)
+        return terms_of([spec for _, spec in kernel_detection.detect(path).layers], prices)
 
     benchmark.pedantic(priced, rounds=5, warmup_rounds=1)
     started = time.perf_counter()
     peer = forests(kernels, synthetic_ms(kernels))
     peer_fitted = time.perf_counter() - started
-    known = [spec for _, spec in kernel_detection.dissect(path).layers if ops.describe(spec)[0] in peer]
+    known = [spec for _, spec in kernel_detection.detect(path).layers if ops.describe(spec)[0] in peer]
     run = ask_forests(peer, known)
     started = time.perf_counter()
     run()

@@ -66,7 +66,7 @@ STAGES = ("blocks", "networks", "kernels", "fit", "models", "later", "layers")
 def stage_table(workspace: Path, name: str, specs: list[OpSpec], policy: Policy) -> dict[str, Any]:
     """Rows of blocks or of kernels, with the time they took."""
     with progress(name) as tick:
-        done = profile_specs(specs, workspace=workspace, policy=policy, tick=tick)
+        done = profile_specs(specs, Target.of(workspace=workspace), policy=policy, tick=tick)
     return {"rows": done.rows, "seconds": done.seconds, "failed": len(done.failed), "doubtful": len(done.doubtful)}
 
 
@@ -88,7 +88,7 @@ def stage_networks(workspace: Path) -> dict[str, Any]:
     training, heldout, test = sets()
     started = time.monotonic()
     with progress("networks") as tick:
-        measured = measure_networks([*training, *heldout, *test], workspace=workspace, policy=POLICY, tick=tick)
+        measured = measure_networks([*training, *heldout, *test], Target.of(workspace=workspace), policy=POLICY, tick=tick)
     return {"networks": len(measured), "seconds": time.monotonic() - started}
 
 
@@ -167,7 +167,7 @@ def stage_models(workspace: Path, folder: Path, names: list[str]) -> list[dict[s
         row: dict[str, Any] = {"model": name}
         started = time.monotonic()
         try:
-            found = asked.predict_model(kernel_detection.dissect(path))
+            found = asked.predict_model(kernel_detection.detect(path))
         except HwbenchError as error:
             rows.append({**row, "refused": str(error)})
             continue
@@ -197,11 +197,11 @@ def stage_layers(
     wanted: dict[str, OpSpec] = {}
     counts: dict[str, dict[str, int]] = {}
     for name in names:
-        for _, spec in kernel_detection.dissect(folder / f"{name}.onnx").layers:
+        for _, spec in kernel_detection.detect(folder / f"{name}.onnx").layers:
             wanted[spec.key] = spec
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with progress("kernels of the models") as tick:
-        profile_specs(list(wanted.values()), workspace=scratch, policy=LAYER_POLICY, tick=tick)
+        profile_specs(list(wanted.values()), Target.of(workspace=scratch), policy=LAYER_POLICY, tick=tick)
     measured = onnx_latency.measured_rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []

@@ -22,8 +22,7 @@ import numpy as np
 
 from hwbench.core import registry, stats
 from hwbench.core.files import atomic_write, write_json
-from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
@@ -66,12 +65,12 @@ def reached(steps: Sequence[Step], limit: float) -> int:
 
 def study(workspace: Path, space: str, device: str, runtime: str, networks: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Every order and seed on one table."""
-    place, setting = Workspace.at(workspace), Setting()
-    name = devices.resolve(device, place.root)
-    table = Lut.read(luts.find_lut(place, name, runtime))
+    setting = Setting()
+    target = Target.of(device, runtime, setting, workspace)
+    table = Lut.read(luts.find_lut(target, [space]))
     specs = needed_specs([space])
-    true_ms = table.latency_ms(specs, setting, "min")
-    path = luts.find_lut(place, name, runtime).with_suffix(".networks.parquet")
+    true_ms = table.column(specs, target)
+    path = table.path.with_suffix(".networks.parquet")
     rows = {r["key"]: r for r in lut_networks.read_networks(path)[0] if r["space"] == space and luts.setting_of(r) == setting}
     (chosen,), _ = calibration_sets([space], networks, networks, 0)
     known: Any = registry.get("space", space)
@@ -103,7 +102,7 @@ def study(workspace: Path, space: str, device: str, runtime: str, networks: int,
             )
     return {
         "space": space,
-        "device": name,
+        "device": target.device,
         "runtime": runtime,
         "rows": len(specs),
         "networks": {"fit": len(training), "unseen": len(unseen)},

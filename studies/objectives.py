@@ -286,7 +286,7 @@ def measure_winners(found: dict[str, Any], workspace: Path, tick: Tick) -> None:
     """Adds what every winner was measured to take; the readings stay in the workspace's journal."""
     runs = [run for run in found["runs"] if run["genes"] is not None]
     sets = architectures(list({tuple(run["genes"]): run for run in runs}.values()))
-    measured = measure_networks([sets], found["device"], RUNTIME, workspace=workspace, tick=tick)
+    measured = measure_networks([sets], Target.of(found["device"], RUNTIME, workspace=workspace), tick=tick)
     for run, key in zip(runs, architectures(runs).keys, strict=True):
         row = measured[key]
         run["measured_ms"], run["measured_p50_ms"] = row["latency_min_ms"], row["latency_median_ms"]

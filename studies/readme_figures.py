@@ -81,11 +81,11 @@ def prediction_study(workspace: Path) -> dict[str, Any]:
     training, heldout = calibration_sets(SPACES, CALIBRATION, CALIBRATION, 0)
     sets = unseen_networks({key for s in (*training, *heldout) for key in s.keys})
     with progress("measuring 80 calibration and 120 unseen networks") as tick:
-        measure_networks([*training, *heldout, *sets], workspace=workspace, policy=POLICY, tick=tick)
+        measure_networks([*training, *heldout, *sets], Target.of(workspace=workspace), policy=POLICY, tick=tick)
     fitted = fit(SPACES, workspace=workspace, networks=CALIBRATION, holdout=CALIBRATION, policy=POLICY)
-    rows = compare(sets, fitted, "min", workspace, POLICY)
+    rows = compare(sets, fitted, "min", POLICY)
     with progress("measuring the unseen ones again, independently") as tick:
-        again = measure_networks(sets, workspace=workspace / "again", policy=AGAIN, tick=tick)
+        again = measure_networks(sets, Target.of(workspace=workspace / "again"), policy=AGAIN, tick=tick)
     for row, key in zip(rows, (k for s in sets for k in s.keys), strict=True):
         row["again_ms"] = again[key]["latency_min_ms"]
     groups = {"pooled": rows, **{f: [r for r in rows if family(r["space"]) == f] for f in dict.fromkeys(map(family, SPACES))}}
@@ -136,7 +136,7 @@ def budget_study(workspace: Path, space_name: str = "autoformer-tiny") -> dict[s
                 )
     winners = architectures.of_values(space_name, [r["architecture"] for r in runs])
     with progress(f"measuring {len(runs)} winners") as tick:
-        measured = measure_networks([winners], workspace=workspace, tick=tick)
+        measured = measure_networks([winners], Target.of(workspace=workspace), tick=tick)
     for run, key in zip(runs, winners.keys, strict=True):
         run["measured_ms"] = measured[key]["latency_min_ms"]
         run["measured_p50_ms"] = measured[key]["latency_median_ms"]

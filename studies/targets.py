@@ -34,7 +34,7 @@ from hwbench.core.files import atomic_write, write_json
 from hwbench.core.typed_json import encode
 from hwbench.device import files as devices
 from hwbench.device.target import Target
-from hwbench.lut.table import Lut
+from hwbench.lut.table import INSTRUCTIONS, Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import space_latency
@@ -81,16 +81,17 @@ def stage_counts(workspace: Path) -> dict[str, Any]:
             done = hwbench.profile(COUNTED_SPACES, EMULATED, workspace=workspace / name, tick=tick)
         tables.append(Lut.read(done.path))
         seconds.append(done.seconds)
-    first, second = (table.rows for table in tables)
+    first, second = (table.rows_at(Setting()) for table in tables)
     apart = {key: second[key]["instructions"] / row["instructions"] - 1 for key, row in first.items()}
     sets = [sample(name, WHOLE, SEED) for name in COUNTED_SPACES]
+    target = Target.of(EMULATED, workspace=workspace / "first")
     with progress("instructions of whole networks") as tick:
-        rows = measure_networks(sets, EMULATED, workspace=workspace / "first", tick=tick)
-    setting, networks = Setting(), []
+        rows = measure_networks(sets, target, tick=tick)
+    networks = []
     for architectures in sets:
         for key, column in zip(architectures.keys, architectures.population.T, strict=True):
             counts = lowering.lower(architectures.space, column).counts()
-            total = float(tables[0].instructions(list(counts), setting) @ np.array(list(counts.values()), float))
+            total = float(tables[0].column(list(counts), target, INSTRUCTIONS) @ np.array(list(counts.values()), float))
             whole = rows[key]["instructions"]
             networks.append(
                 {"space": architectures.space.name, "key": key, "sum": total, "whole": whole, "error": total / whole - 1}
@@ -110,7 +111,7 @@ def stage_runtimes(workspace: Path) -> dict[str, Any]:
     specs, found = block_specs(), {}
     for runtime in RUNTIMES:
         with progress(f"{runtime}: blocks") as tick:
-            done = profile_specs(specs, runtime=runtime, workspace=workspace, tick=tick)
+            done = profile_specs(specs, Target.of(runtime=runtime, workspace=workspace), tick=tick)
         found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **_fitted(runtime, workspace)}
     compared = compare_runtimes.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")
     versions = {runtime: {"version": told["version"]} for runtime, told in compared["runtimes"].items()}
@@ -140,13 +141,14 @@ def _fitted(runtime: str, workspace: Path) -> dict[str, Any]:
 def stage_tensorrt(workspace: Path) -> dict[str, Any]:
     specs = block_specs()
     with progress("tensorrt: engines of blocks") as tick:
-        done = profile_specs(specs, runtime="tensorrt", workspace=workspace, tick=tick)
+        done = profile_specs(specs, Target.of(runtime="tensorrt", workspace=workspace), tick=tick)
     table = Lut.read(done.path)
-    reasons = {spec.key: table.rows[spec.key, Setting().key]["reason"] for spec in specs}
+    every = table.rows_at(Setting())
+    reasons = {spec.key: every[spec.key]["reason"] for spec in specs}
     whole = {}
     for name in ("autoformer-tiny", "nasvit", "nasbench201"):
         try:
-            measure_networks([sample(name, 1, SEED)], runtime="tensorrt", workspace=workspace)
+            measure_networks([sample(name, 1, SEED)], Target.of(runtime="tensorrt", workspace=workspace))
         except HwbenchError as error:
             whole[name] = str(error)
     return {
@@ -160,9 +162,10 @@ def stage_tensorrt(workspace: Path) -> dict[str, Any]:
 def stage_vulkan(workspace: Path) -> dict[str, Any]:
     specs = block_specs()
     with progress("ncnn on Vulkan: blocks") as tick:
-        done = profile_specs(specs, runtime="ncnn-vulkan", workspace=workspace, policy=BRIEF, tick=tick)
+        done = profile_specs(specs, Target.of(runtime="ncnn-vulkan", workspace=workspace), policy=BRIEF, tick=tick)
     table = Lut.read(done.path)
-    rows = [table.rows[spec.key, Setting().key] for spec in specs]
+    every = table.rows_at(Setting())
+    rows = [every[spec.key] for spec in specs]
     return {
         "executes_on": table.environment.values["executes_on"],
         "marked": sum(str(row["executes_on"]).startswith("software device") for row in rows),

@@ -34,6 +34,7 @@ from hwbench import measure, profile
 from hwbench.cli._console import progress
 from hwbench.core.files import write_json
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer
 from hwbench.network.graph import NetworkBuilder, Tensor
@@ -96,7 +97,7 @@ def one_build(workspace: Path, threads: int) -> dict[str, Any]:
         with progress(f"{name}, {threads} thread(s)") as tick:
             done = profile(name, setting=setting, workspace=workspace, tick=tick)
         seconds[name] = done.seconds
-    rows = {row["key"]: row for (_, at), row in Lut.read(done.path).rows.items() if at == setting.key}
+    rows = Lut.read(done.path).rows_at(setting)
     return {
         "started": started,
         "seconds": seconds,
@@ -350,9 +351,8 @@ def int8_study(workspace: Path) -> dict[str, Any]:
     for dtype in ("fp32", "int8"):
         with progress(f"blocks in {dtype}") as tick:
             done = profile(SPACES, setting=Setting(dtype), workspace=workspace, tick=tick)
-        for (key, at), row in Lut.read(done.path).rows.items():
-            if at.startswith(dtype):
-                rows.setdefault(key, {})[dtype] = {n: row[n] for n in (*KEPT, "status")}
+        for key, row in Lut.read(done.path).rows_at(Setting(dtype)).items():
+            rows.setdefault(key, {})[dtype] = {n: row[n] for n in (*KEPT, "status")}
     both = {k: r for k, r in rows.items() if all(r.get(d, {}).get("latency_min_ms") is not None for d in ("fp32", "int8"))}
     speedups = {k: r["fp32"]["latency_min_ms"] / r["int8"]["latency_min_ms"] for k, r in both.items()}
     return {
@@ -441,7 +441,7 @@ def large_networks(workspace: str) -> None:
     """20 AutoFormer-base and 20 BERT networks, one process over all groups."""
     sets = [sample.sample("autoformer-base", 20, 1), sample.sample("bert", 20, 1)]
     policy = replace(NETWORK_POLICY, rounds=1, min_processes=1, max_processes=1)
-    measure_networks(sets, workspace=workspace, policy=policy)
+    measure_networks(sets, Target.of(workspace=workspace), policy=policy)
 
 
 # All of it

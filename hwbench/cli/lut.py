@@ -108,12 +108,11 @@ def history(
     json: options.Json = False,
 ) -> None:
     """List every edition the journal beside a table holds."""
-    from hwbench.core.workspace import Workspace
-    from hwbench.device import files
+    from hwbench.device.target import Target
     from hwbench.lut import editions as histories
     from hwbench.lut import table as luts
 
-    path = file or luts.find_lut(Workspace.at(workspace), files.local_name(), runtime)
+    path = file or luts.find_lut(Target.of(runtime=runtime, workspace=workspace))
     found = histories.editions(path)
     if json:
         console.emit_json({"table": str(path), "editions": [edition.document() for edition in found]})

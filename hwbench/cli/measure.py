@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
+
+if TYPE_CHECKING:
+    from hwbench.profiler.policy import Policy
 
 
 def run(
@@ -32,33 +35,53 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Measure any ONNX file: percentiles, minimum, throughput, start-up, memory; several files: which is faster."""
-    import dataclasses
-
     import hwbench
-    from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY
 
-    policy = MEASURE_POLICY if len(models) == 1 else COMPARE_POLICY
-    most = policy.max_processes if max_processes is None else max_processes
-    policy = dataclasses.replace(
-        policy,
-        precision=precision,
-        max_processes=most,
-        min_processes=min(policy.min_processes, most),
-        max_seconds=policy.max_seconds if max_seconds is None else max_seconds,
-        seed=seed,
-    )
     with console.progress("measuring") as tick:
         done = hwbench.measure(
-            models, device, runtime, threads, batch, dtype, scenario, options.shapes(shape), workspace, policy, tick
+            models,
+            device=device,
+            runtime=runtime,
+            threads=threads,
+            batch=batch,
+            dtype=dtype,
+            scenario=scenario,
+            shapes=options.shapes(shape),
+            workspace=workspace,
+            policy=_policy(len(models), precision, max_processes, max_seconds, seed),
+            tick=tick,
         )
     if json:
         console.emit_json(done if len(done) > 1 else done[0])
-        return
-    columns = [f"{d['model']}" if len(done) > 1 else "value" for d in done]
-    rows = [{"": name, **{f"{i}": _cell(d, name) for i, d in enumerate(done)}} for name in LINES]
+    else:
+        _print(done, f"{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}")
+
+
+def _policy(models: int, precision: float, max_processes: int | None, max_seconds: float | None, seed: int) -> Policy:
+    """The usual effort for one model or for several, with what the options change."""
+    import dataclasses
+
+    from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY
+
+    usual = MEASURE_POLICY if models == 1 else COMPARE_POLICY
+    processes = usual.max_processes if max_processes is None else max_processes
+    return dataclasses.replace(
+        usual,
+        precision=precision,
+        max_processes=processes,
+        min_processes=min(usual.min_processes, processes),
+        max_seconds=usual.max_seconds if max_seconds is None else max_seconds,
+        seed=seed,
+    )
+
+
+def _print(done: list[dict[str, Any]], how: str) -> None:
+    """A column for every model, their verdicts, and how the others compare with the first."""
     first = done[0]
-    title = f"{first['model'] if len(done) == 1 else 'models'}: {runtime}, {first['dtype']}, {threads} thread(s), {scenario}"
-    console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(columns)}})
+    names = [str(d["model"]) if len(done) > 1 else "value" for d in done]
+    rows = [{"": name, **{f"{i}": _cell(d, name) for i, d in enumerate(done)}} for name in LINES]
+    title = f"{first['model'] if len(done) == 1 else 'models'}: {how}"
+    console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}})
     for d in done:
         typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")
     for d in done[1:]:

@@ -11,23 +11,36 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.network.spec import OpSpec, Setting
+    from hwbench.device.target import Target
+    from hwbench.network.spec import OpSpec
     from hwbench.predictor.active import ActiveResult
+    from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import ProfileResult
 
 SHOWN = 8
 """Doubtful rows listed before the rest is only counted."""
 
+Spaces = Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")]
+Kernels = Annotated[
+    int | None, typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1440 are a good table).")
+]
+Models = Annotated[list[Path] | None, typer.Option("--model", help="The kernels of this ONNX model; repeat for several.")]
+Level = Annotated[str, typer.Option("--level", help="blocks (fused), primitives or all.")]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option("--max-seconds", help="Cap on the time beyond three processes; 0.7 s per row, at least 20, by default."),
+]
+Again = Annotated[bool, typer.Option("--again", help="Measure anew; older rows stay in the journal (hwbench lut history).")]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", help="Most useful rows first, until the networks' error is below, e.g. 'p95 error < 3 %'."),
+]
+
 
 def run(
-    space: Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")] = None,
-    kernels: Annotated[
-        int | None,
-        typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1440 are a good table)."),
-    ] = None,
-    model: Annotated[
-        list[Path] | None, typer.Option("--model", help="The kernels of this ONNX model; repeat for several.")
-    ] = None,
+    space: Spaces = None,
+    kernels: Kernels = None,
+    model: Models = None,
     shape: options.Shapes = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
@@ -35,95 +48,59 @@ def run(
     batch: options.Batch = 1,
     dtype: options.Dtype = "fp32",
     workspace: options.Workspace = options.HERE,
-    level: Annotated[str, typer.Option("--level", help="blocks (fused), primitives or all.")] = "blocks",
+    level: Level = "blocks",
     precision: options.Precision = 0.01,
     max_processes: options.MaxProcesses = 8,
-    max_seconds: Annotated[
-        float | None,
-        typer.Option("--max-seconds", help="Cap on the time beyond three processes; 0.7 s per row, at least 20, by default."),
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Measure anew; older rows stay in the journal (hwbench lut history).")
-    ] = False,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", help="Most useful rows first, until the networks' error is below, e.g. 'p95 error < 3 %'."),
-    ] = None,
+    max_seconds: MaxSeconds = None,
+    again: Again = False,
+    until: Until = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Measure every op a space, or any ONNX model, can need into a lookup table; interrupted, it goes on where it was."""
-    import dataclasses
-
     import hwbench
-    from hwbench.core.errors import UsageError
+    from hwbench.device.target import Target
     from hwbench.profiler.policy import Policy
+    from hwbench.profiler.profile import profile_specs
 
-    policy = Policy(
-        precision=precision,
-        max_processes=max_processes,
-        min_processes=min(3, max_processes),
-        max_seconds=max_seconds,
-        seed=seed,
-    )
-    setting = options.setting(dtype, batch, threads)
-    if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
-        raise UsageError("Give one of --space SPACE, --kernels 1440 and --model MODEL.onnx: what is to be measured.")
+    _check(space, kernels, model, until, again)
+    least = min(3, max_processes)
+    policy = Policy(precision, least, max_processes, max_seconds=max_seconds, seed=seed)
+    target = Target.of(device, runtime, options.setting(dtype, batch, threads), workspace)
     if until is not None:
-        from hwbench.predictor.active import profile_until
-
-        if not space:
-            raise UsageError("--until judges networks of a space; give --space.")
-        if again:
-            raise UsageError("--until measures what is missing, --again measures all anew; give one of them.")
-        with console.progress("profiling") as tick:
-            active = profile_until(until, space, device, runtime, setting, workspace, level, policy, tick)
-        _say_active(active, json)
+        _until(until, space or [], target, level, policy, json)
         return
+    what = ", ".join(space or []) or ", ".join(path.name for path in model or []) or f"{kernels} kernels asked for"
     with console.progress("profiling") as tick:
         if space:
-            done = hwbench.profile(space, device, runtime, setting, workspace, level, policy, tick, again)
+            at = {"device": device, "runtime": runtime, "workspace": workspace}
+            done = hwbench.profile(space, setting=target.setting, level=level, policy=policy, tick=tick, again=again, **at)
         else:
-            from hwbench.profiler.profile import profile_specs
-
-            specs = _kernels(kernels, model or [], runtime, setting, options.shapes(shape))
-            done = profile_specs(specs, device, runtime, setting, workspace, policy, tick, again)
-    if json:
-        console.emit_json(dataclasses.asdict(done))
-        return
-    typer.echo(
-        f"{done.path}: {done.rows} rows for {_what(space, kernels, model)}; {done.measured_rows} measured now "
-        f"({done.measured_rounds} bursts, {done.seconds:.1f} s), {len(done.doubtful)} doubtful, {len(done.failed)} failed."
-    )
-    _say_doubts(done)
+            specs = _kernels(kernels, model or [], target, options.shapes(shape))
+            done = profile_specs(specs, target, policy, tick, again)
+    _say(done, what, json)
 
 
-def _what(space: list[str] | None, kernels: int | None, model: list[Path] | None) -> str:
-    return ", ".join(space or []) or ", ".join(path.name for path in model or []) or f"{kernels} kernels asked for"
+def _check(space: list[str] | None, kernels: int | None, model: list[Path] | None, until: str | None, again: bool) -> None:
+    """Raises UsageError for options that do not go together."""
+    from hwbench.core.errors import UsageError
+
+    if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
+        raise UsageError("Give one of --space SPACE, --kernels 1440 and --model MODEL.onnx: what is to be measured.")
+    if until is not None and not space:
+        raise UsageError("--until judges networks of a space; give --space.")
+    if until is not None and again:
+        raise UsageError("--until measures what is missing, --again measures all anew; give one of them.")
 
 
-def _kernels(n: int | None, models: list[Path], runtime: str, setting: Setting, shapes: dict[str, list[int]]) -> list[OpSpec]:
-    """What is to be measured: a part of the catalogue, or all kernels of some models."""
-    from hwbench.core.errors import DataError, UsageError
-    from hwbench.profiler import kernel_detection, kernel_grid
-
-    if n is not None:
-        if n < kernel_grid.LEAST:
-            raise UsageError(f"--kernels {n} is too few; every kind of kernel needs some: at least {kernel_grid.LEAST}.")
-        return kernel_grid.catalogue(n)
-    found: dict[str, OpSpec] = {}
-    for path in models:
-        parts = kernel_detection.dissect(path, runtime, setting, shapes)
-        if parts.unknown:
-            node, why = next(iter(parts.unknown.items()))
-            raise DataError(f"{path}: {len(parts.unknown)} nodes are no plain kernels; first '{node}': {why}.")
-        found.update({spec.key: spec for _, spec in parts.layers})
-    return [found[key] for key in sorted(found)]
-
-
-def _say_active(done: ActiveResult, json: bool) -> None:
+def _until(goal: str, space: list[str], target: Target, level: str, policy: Policy, json: bool) -> None:
+    """Most useful rows first, until networks of the space are known well enough."""
     import dataclasses
 
+    from hwbench.predictor.active import profile_until
+
+    with console.progress("profiling") as tick:
+        done = profile_until(goal, space, target, level, policy, tick)
     if json:
         console.emit_json(dataclasses.asdict(done))
         return
@@ -134,6 +111,38 @@ def _say_active(done: ActiveResult, json: bool) -> None:
         f"{done.goal} {'reached' if done.reached else 'NOT reached, no row is left'}."
     )
     _say_doubts(done)
+
+
+def _say(done: ProfileResult, what: str, json: bool) -> None:
+    import dataclasses
+
+    if json:
+        console.emit_json(dataclasses.asdict(done))
+        return
+    typer.echo(
+        f"{done.path}: {done.rows} rows for {what}; {done.measured_rows} measured now "
+        f"({done.measured_rounds} bursts, {done.seconds:.1f} s), {len(done.doubtful)} doubtful, {len(done.failed)} failed."
+    )
+    _say_doubts(done)
+
+
+def _kernels(n: int | None, models: list[Path], target: Target, shapes: dict[str, list[int]]) -> list[OpSpec]:
+    """What is to be measured: a part of the catalogue, or all kernels of some models."""
+    from hwbench.core.errors import DataError, UsageError
+    from hwbench.profiler import kernel_detection, kernel_grid
+
+    if n is not None:
+        if n < kernel_grid.LEAST:
+            raise UsageError(f"--kernels {n} is too few; every kind of kernel needs some: at least {kernel_grid.LEAST}.")
+        return kernel_grid.catalogue(n)
+    kernels: dict[str, OpSpec] = {}
+    for path in models:
+        detected = kernel_detection.detect(path, target.runtime, target.setting, shapes)
+        if detected.unknown:
+            node, why = next(iter(detected.unknown.items()))
+            raise DataError(f"{path}: {len(detected.unknown)} nodes are no plain kernels; first '{node}': {why}.")
+        kernels.update({spec.key: spec for _, spec in detected.layers})
+    return [kernels[key] for key in sorted(kernels)]
 
 
 def _say_doubts(done: ProfileResult | ActiveResult) -> None:

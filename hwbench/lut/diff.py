@@ -160,7 +160,7 @@ def diff(a: Lut, b: Lut, setting: str | None = None) -> Diff:
     Raises:
         UsageError: no row of either table has that setting.
     """
-    known = sorted({at for _, at in [*a.rows, *b.rows]})
+    known = sorted({*a.settings, *b.settings})
     if setting is not None and setting not in known:
         raise UsageError(f"Neither table has rows of setting '{setting}'; available: {', '.join(known) or 'none'}.")
     mine, other = ({key: as_stored(row) for key, row in t.rows.items() if setting in (None, key[1])} for t in (a, b))

@@ -18,7 +18,7 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.device.agent.environment import CHECKED, Environment
 from hwbench.lut import schema
 from hwbench.lut.fold import table_of
-from hwbench.lut.journal import Journal
+from hwbench.lut.journal import Journal, journal_path
 from hwbench.lut.table import Lut
 from hwbench.lut.verdict import PRECISION
 
@@ -127,7 +127,7 @@ def as_rows(table: Lut) -> list[dict[str, Any]]:
 
 def _journal_of(path: Path) -> Journal:
     """The journal beside a table; the table itself need not be there, as a run may have been killed before its fold."""
-    journal = Journal(path.with_suffix(".samples.jsonl"))
+    journal = Journal(journal_path(path))
     if not journal.path.is_file():
         if not path.is_file():
             raise _no_table(path)

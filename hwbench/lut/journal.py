@@ -46,6 +46,11 @@ class Entry:
     environment: Environment
 
 
+def journal_path(table: Path) -> Path:
+    """The journal beside a table."""
+    return table.with_suffix(".samples.jsonl")
+
+
 class Journal:
     """Samples of one runtime on one device."""
 

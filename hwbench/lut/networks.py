@@ -8,25 +8,54 @@ Nothing is taken off a latency: a request pays for its call.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hwbench.core import registry, schema
+from hwbench.core import schema
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
 from hwbench.lut.fold import summarise_journal
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import environment_of
-from hwbench.space import values as spaces
+
+ValuesOf = Callable[[str, bytes], Mapping[str, Any]]
+"""(space, genes) -> an architecture's values: what a space is, whoever calls knows."""
+
+
+def networks_path(target: Target) -> Path:
+    """Where a workspace keeps the table of whole networks."""
+    return target.workspace.path("luts", target.device, _name(target))
+
+
+def find_networks(target: Target) -> Path | None:
+    """The table of whole networks, in the workspace or shipped; None where nobody measured any."""
+    return target.workspace.find("luts", target.device, _name(target))
+
+
+def _name(target: Target) -> str:
+    return f"{target.runtime}.networks.parquet"
 
 
 def fold_networks(
-    journal: Journal, path: Path, environment: Environment, precision: float, architectures: Mapping[str, Any]
+    journal: Journal,
+    path: Path,
+    environment: Environment,
+    precision: float,
+    architectures: Mapping[str, Any],
+    values_of: ValuesOf,
 ) -> None:
-    """Writes the table of whole networks; `architectures` gives the values of each key (older ones are kept)."""
+    """Writes the table of whole networks.
+
+    Args:
+        journal: Their samples.
+        path: The table.
+        environment: Where they were measured.
+        precision: Agreement asked of the three lowest processes, relative.
+        architectures: Key -> values of each architecture measured now; those of the table that is there are kept.
+        values_of: The values of any other: a run that was killed before its fold left samples only.
+    """
     known = dict(architectures)
     if path.exists():
         known = {row["key"]: json.loads(row["architecture"]) for row in read_networks(path)[0]} | known
@@ -35,9 +64,8 @@ def fold_networks(
         row.pop("overhead_ns")  # a request pays for its call
         row.pop("overhead_instructions")
         space, _, genes = row["key"].rpartition("/")
-        if row["key"] not in known:  # a run that was killed before its fold left the samples only
-            column = np.frombuffer(bytes.fromhex(genes), np.uint8)
-            known[row["key"]] = spaces.to_values(registry.get("space", space), column)
+        if row["key"] not in known:
+            known[row["key"]] = values_of(space, bytes.fromhex(genes))
         rows.append({**row, "space": space, "architecture": json.dumps(known[row["key"]])})
     facts = {"environment": dict(environment.values), "environment_hash": environment.hash}
     schema.write(path, lut_schema.NETWORKS, rows, facts)

@@ -66,3 +66,17 @@ class Measurement:
     """Worker process -> its bursts in the order taken, each a tuple of readings: nanoseconds per run, as read."""
     extra_ns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Worker process -> readings of moments chosen to be undisturbed: for the minimum only."""
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """What starting one model costs, alone in a fresh process."""
+
+    load_ms: float
+    """Creating the session."""
+    first_ms: float
+    """The first run."""
+    memory_bytes: int
+    """Peak memory of the process, after."""
+    memory_before_bytes: int
+    """The same before the model was loaded."""

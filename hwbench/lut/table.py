@@ -8,7 +8,7 @@ A table answers for its rows or names what it lacks, with the command that measu
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema
+from hwbench.core.command import command
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
-from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
-from hwbench.device.target import DEFAULT_RUNTIME
+from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.runtime.base import SOFTWARE
@@ -42,38 +41,62 @@ class Lut:
     """(op key, setting key) -> the stored row."""
 
     @classmethod
-    def read(cls, path: Path, local: bool = False) -> Lut:
-        """A table from its file.
+    def read(cls, path: Path) -> Lut:
+        """A table from its file."""
+        data, footer = schema.read(path, lut_schema.LUT)
+        rows = data.to_pylist()
+        return cls(path, environment_of(footer, path), {(row["key"], setting_of(row).key): row for row in rows})
+
+    @classmethod
+    def of(cls, target: Target, spaces: Sequence[str] = ()) -> Lut:
+        """The table of a target, in its workspace or shipped; `spaces` are for the errors.
+
+        Raises:
+            UsageError: nobody measured that yet.
+            EnvironmentMismatch: asked for as `local`, it was measured on another machine or runtime version.
+        """
+        table = cls.read(find_lut(target, spaces))
+        if target.local:
+            check_local(table.environment, table.path, target, spaces)
+        return table
+
+    @property
+    def settings(self) -> list[str]:
+        """The keys of all settings that it has rows of, sorted."""
+        return sorted({at for _, at in self.rows})
+
+    def row(self, key: str, setting: Setting) -> Mapping[str, Any] | None:
+        """One stored row, measured or failed; None where there is none."""
+        return self.rows.get((key, setting.key))
+
+    def rows_at(self, setting: Setting) -> dict[str, Mapping[str, Any]]:
+        """Op key -> row, of every row at a setting."""
+        return {key: row for (key, at), row in self.rows.items() if at == setting.key}
+
+    def values(self, setting: Setting, column: str = METRICS[0]) -> dict[str, float]:
+        """Op key -> number, of every row at a setting that has one in that column."""
+        return {key: float(row[column]) for key, row in self.rows_at(setting).items() if row[column] is not None}
+
+    def column(
+        self, specs: Sequence[OpSpec], target: Target, column: str = METRICS[0], spaces: Sequence[str] = ()
+    ) -> np.ndarray:
+        """The number of each op.
 
         Args:
-            path: The Parquet file.
-            local: Refuse it unless it was measured on this machine under the installed runtime.
+            specs: The ops.
+            target: Whose table this is: its setting is looked up, and errors tell how to measure what is missing.
+            column: The column of the table.
+            spaces: The search spaces the ops are of, where that is known.
+
+        Raises:
+            MissingOps: ops without such a number; the message lists them.
         """
-        data, footer = schema.read(path, lut_schema.LUT)
-        environment = environment_of(footer, path)
-        if local:
-            check_local(environment, path)
-        rows = data.to_pylist()
-        return cls(path, environment, {(row["key"], setting_of(row).key): row for row in rows})
-
-    def latency_ms(self, specs: Sequence[OpSpec], setting: Setting, statistic: str) -> np.ndarray:
-        """The latency of each op; an op the table lacks is an error that lists all that are missing."""
-        return self._column(specs, setting, STATISTICS[statistic])
-
-    def instructions(self, specs: Sequence[OpSpec], setting: Setting) -> np.ndarray:
-        """The instructions of each op, likewise."""
-        return self._column(specs, setting, INSTRUCTIONS)
-
-    def _column(self, specs: Sequence[OpSpec], setting: Setting, column: str) -> np.ndarray:
-        missing = self.missing(specs, setting, column)
+        known = self.values(target.setting, column)
+        missing = sorted({spec.key for spec in specs} - set(known))
         if missing:
-            raise missing_ops(missing, setting, self.path, self.path.parent.name, self.path.stem)
-        return np.array([self.rows[spec.key, setting.key][column] for spec in specs], float)
-
-    def missing(self, specs: Iterable[OpSpec], setting: Setting, column: str = METRICS[0]) -> list[str]:
-        """Keys without a usable row, sorted."""
-        usable = {key for (key, at), row in self.rows.items() if at == setting.key and row[column] is not None}
-        return sorted({spec.key for spec in specs} - usable)
+            metric = column if column == INSTRUCTIONS else "latency"
+            raise missing_ops(missing, target, self.path, spaces, metric=metric)
+        return np.array([known[spec.key] for spec in specs], float)
 
     def require_timed(self) -> None:
         """Raises unless the table holds latencies of hardware: counts are none, and a software device has no speed."""
@@ -88,23 +111,6 @@ class Lut:
                 f"Limit them instead: hwbench search --limit instructions_m@{self.path.parent.name}=MILLIONS"
             )
 
-    def coverage(self, specs: Sequence[OpSpec], setting: Setting) -> float:
-        """Share of the ops (repeats counted) that the table answers for."""
-        missing = set(self.missing(specs, setting))
-        return sum(spec.key not in missing for spec in specs) / max(len(specs), 1)
-
-    def merge(self, other: Lut) -> Lut:
-        """Both tables' rows; rows of unlike environments are refused, both named.
-
-        Where both have a row, the one with more processes stays.
-        """
-        refuse_mixing(self.environment, other.environment, str(self.path), str(other.path))
-        rows = dict(self.rows)
-        for identity, row in other.rows.items():
-            if identity not in rows or row["processes"] > rows[identity]["processes"]:
-                rows[identity] = row
-        return Lut(self.path, self.environment, rows)
-
     def write(self, path: Path) -> None:
         """Stores the table at a path."""
         facts = {"environment": dict(self.environment.values), "environment_hash": self.environment.hash}
@@ -113,30 +119,32 @@ class Lut:
 
 def missing_ops(
     missing: Sequence[str],
-    setting: Setting,
+    target: Target,
     source: Path,
-    device: str,
-    runtime: str,
-    space: str | None = None,
+    spaces: Sequence[str] = (),
     *,
     fitted: bool = False,
     metric: str = "latency",
 ) -> MissingOps:
     """The error for ops no table (or no predictor fitted on one) covers, with the commands that would change that."""
     shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more (--json lists all)" if len(missing) > 4 else "")
-    options = f"{asked(device, runtime, space)} --batch {setting.batch} --threads {setting.threads} --dtype {setting.dtype}"
-    then = f", then: hwbench fit {options}" if fitted else ""
     return MissingOps(
-        f"{len(missing)} ops have no {metric} at {setting.key} in {source}: {shown}. Run: hwbench profile {options}{then}",
+        f"{len(missing)} ops have no {metric} at {target.setting.key} in {source}: {shown}. "
+        f"{how_to_measure(target, spaces, fit=fitted)}",
         missing,
     )
 
 
-def asked(device: str, runtime: str, space: str | None = None) -> str:
-    """What to tell `hwbench profile` or `fit` to get a table or predictor; what goes without saying is left out."""
-    where = "" if device == devices.local_name() else f"--device {device} "
-    how = "" if runtime == DEFAULT_RUNTIME else f"--runtime {runtime} "
-    return f"{where}{how}--space {space or 'SPACE'}"
+def how_to_measure(target: Target, spaces: Sequence[str] = (), *, fit: bool = False) -> str:
+    """The sentence that ends an error: the command that measures a table of the target and, if asked, the one that fits it.
+
+    Where nobody knows which space is meant, it says so: a command is there to be pasted.
+    """
+    verbs = ("profile", "fit") if fit else ("profile",)
+    if spaces:
+        return "Run: " + ", then: ".join(command(verb, space=list(spaces), **target.options) for verb in verbs)
+    written = ", then ".join(command(verb, **target.options) for verb in verbs)
+    return f"Run: {written}, with the search space to measure as --space (`hwbench list spaces` has their names)."
 
 
 def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_name: str, but: Container[str] = ()) -> None:
@@ -151,8 +159,15 @@ def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_nam
         )
 
 
-def check_local(environment: Environment, path: Path) -> None:
-    """Raises unless a table's environment is this machine's, now."""
+def check_local(environment: Environment, path: Path, target: Target, spaces: Sequence[str] = ()) -> None:
+    """Raises unless what is stored at a path was measured on this machine as it is now.
+
+    Args:
+        environment: Where it was measured.
+        path: The table or card, for the error.
+        target: Who was asked for: the command that measures it here is for the same.
+        spaces: The search spaces it is about, where that is known.
+    """
     from hwbench.device.agent import environment as environments
 
     runtime = registry.get("runtime", str(environment.values["runtime"]))
@@ -162,7 +177,8 @@ def check_local(environment: Environment, path: Path) -> None:
         key, theirs, mine = differences[0]
         raise EnvironmentMismatch(
             f"{path} was measured on another machine or runtime: {key} is {_text(theirs)} there, {_text(mine)} here. "
-            "Name its device with --device to ask about that one, or run: hwbench profile --space SPACE"
+            "Name its device with --device to ask about that one, or measure here. "
+            f"{how_to_measure(target, spaces)}"
         )
 
 
@@ -186,23 +202,24 @@ def parse_setting(key: str) -> Setting:
     return Setting(dtype, int(batch[1:]), int(threads[1:]), scenario)
 
 
-def lut_path(workspace: Workspace, device: str, runtime: str) -> Path:
+def lut_path(target: Target) -> Path:
     """Where a workspace keeps the table."""
-    return workspace.path("luts", device, f"{runtime}.parquet")
+    return target.workspace.path("luts", target.device, f"{target.runtime}.parquet")
 
 
-def find_lut(workspace: Workspace, device: str, runtime: str) -> Path:
-    """The table of a device and runtime, in the workspace or shipped.
+def find_lut(target: Target, spaces: Sequence[str] = ()) -> Path:
+    """The table of a device and runtime, in the workspace or shipped; `spaces` are for the error.
 
     Raises:
         UsageError: nobody measured that yet.
     """
-    found = workspace.find("luts", device, f"{runtime}.parquet")
-    if found is None:
+    path = target.workspace.find("luts", target.device, f"{target.runtime}.parquet")
+    if path is None:
         raise UsageError(
-            f"There is no table of {runtime} on {device} in {workspace.root}. Run: hwbench profile {asked(device, runtime)}"
+            f"There is no table of {target.runtime} on {target.device} in {target.workspace.root}. "
+            f"{how_to_measure(target, spaces)}"
         )
-    return found
+    return path
 
 
 def environment_of(footer: Mapping[str, Any], path: Path) -> Environment:

@@ -22,8 +22,6 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import UnknownName, UsageError
-from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.network.graph import Workload
@@ -137,14 +135,10 @@ def instructions_m(
     Raises:
         MissingOps: the table has no count of some op; the message has the command that would change that.
     """
-    asked, _, other = name.removeprefix(INSTRUCTIONS).partition("/")
-    device = devices.resolve(asked, workspace)
-    used = other or runtime
-    table = luts.Lut.read(luts.find_lut(Workspace.at(workspace), device, used))
-    missing = table.missing(specs, setting, luts.INSTRUCTIONS)
-    if missing:
-        raise luts.missing_ops(missing, setting, table.path, device, used, space, metric=luts.INSTRUCTIONS)
-    return table.instructions(specs, setting) / 1e6
+    device, _, other = name.removeprefix(INSTRUCTIONS).partition("/")
+    target = Target.of(device, other or runtime, setting, workspace)
+    spaces = [] if space is None else [space]
+    return luts.Lut.read(luts.find_lut(target, spaces)).column(specs, target, luts.INSTRUCTIONS, spaces) / 1e6
 
 
 def _counted(space: Space, name: str, runtime: str, setting: Setting, workspace: str | Path) -> Cost:

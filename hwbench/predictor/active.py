@@ -295,10 +295,7 @@ def batch_size(rows: int) -> int:
 def profile_until(
     goal: str | Goal,
     space: str | Sequence[str],
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
+    target: Target,
     level: str = "blocks",
     policy: Policy = Policy(),
     tick: Tick = no_tick,
@@ -310,10 +307,7 @@ def profile_until(
     Args:
         goal: 'p95 error < 3 %' or 'mean error < 1.5 %'.
         space: One space or several.
-        device: `local` or this machine's device name.
-        runtime: Inference runtime.
-        setting: dtype, batch, threads.
-        workspace: Where the table goes.
+        target: Whose table it is.
         level: blocks, primitives or all; networks use blocks, so the others are only measured along.
         policy: How long each row is measured; its seed also draws the networks.
         tick: Progress: (rows measured, rows of the full table).
@@ -325,8 +319,7 @@ def profile_until(
     names = [space] if isinstance(space, str) else list(space)
     specs = needed_specs(names, level)
     counts = usage(names, specs, policy.seed)
-    target = Target.of(device, runtime, setting, workspace)
-    path = luts.lut_path(target.workspace, target.device, runtime)
+    setting, path = target.setting, luts.lut_path(target)
     failed: dict[str, str] = {}
     doubtful: dict[str, str] = {}
     measured = 0
@@ -335,7 +328,7 @@ def profile_until(
     def measure(rows: Sequence[int]) -> ProfileResult:
         nonlocal measured
         seeded = replace(policy, seed=policy.seed + len(steps))
-        done = profile_specs([specs[i] for i in rows], device, runtime, setting, workspace, seeded)
+        done = profile_specs([specs[i] for i in rows], target, seeded)
         failed.update(done.failed)
         doubtful.update(done.doubtful)
         measured += done.measured_rows
@@ -378,5 +371,5 @@ def profile_until(
 
 def latencies(table: Lut, specs: Sequence[OpSpec], setting: Setting) -> np.ndarray:
     """`latency_min_ms` of each op; NaN where the table has none."""
-    rows = [table.rows.get((spec.key, setting.key)) for spec in specs]
-    return np.array([np.nan if row is None or row["latency_min_ms"] is None else row["latency_min_ms"] for row in rows], float)
+    known_ms = table.values(setting)
+    return np.array([known_ms.get(spec.key, np.nan) for spec in specs], float)

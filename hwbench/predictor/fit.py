@@ -85,19 +85,18 @@ def fit(
     if predictor != AUTO:
         registry.get("aggregator", predictor)
     target = Target.of(device, runtime, setting, workspace)
-    table = Lut.read(luts.find_lut(target.workspace, target.device, runtime), local=target.local)
+    table = Lut.of(target, names)
     table.require_timed()
     training, heldout = calibration_sets(names, networks, holdout, seed)
     rows_ms, fill = complete_rows(table, setting, names)
     needed = {s for a in (*training, *heldout) for network in lowering.networks(a.space, a.population) for s in network.specs}
     missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
     if missing:
-        raise luts.missing_ops(missing, setting, table.path, target.device, runtime, " --space ".join(names))
+        raise luts.missing_ops(missing, target, table.path, names)
     if stored:
         measured = stored_networks([*training, *heldout], target)
     else:
-        everything = [*training, *heldout]
-        measured = measure_networks(everything, target.device, runtime, setting, target.workspace.root, policy, tick)
+        measured = measure_networks([*training, *heldout], target, policy, tick)
     document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
     filled = sorted(fill["keys"]) if fill else []
     if filled:
@@ -168,8 +167,7 @@ def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> t
 
     Ops the model of the table's rows refuses (groups never measured, far outside) have no latency.
     """
-    found = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
-    rows_ms = {key: float(value) for key, value in found.items() if value is not None}
+    rows_ms = table.values(setting)
     wanted = {spec for name in space_names for spec in slots.distinct_specs(registry.get("space", name))}
     lacking = sorted((spec for spec in wanted if spec.key not in rows_ms), key=lambda spec: spec.key)
     kinds = {spec.op for spec in lacking}
@@ -197,7 +195,7 @@ def stored_networks(sets: Sequence[Architectures], target: Target) -> dict[str, 
     Raises:
         UsageError: some were not; the message says how many and what would measure them.
     """
-    path = target.workspace.find("luts", target.device, f"{target.runtime}.networks.parquet")
+    path = lut_networks.find_networks(target)
     found = lut_networks.read_networks(path)[0] if path is not None else []
     rows = {r["key"]: r for r in found if luts.setting_of(r) == target.setting and r["latency_min_ms"] is not None}
     keys = [key for a in sets for key in a.keys]

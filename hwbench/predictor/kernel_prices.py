@@ -92,8 +92,7 @@ class Terms:
 
 def kernel_rows(table: Lut, setting: Setting) -> dict[str, float]:
     """Measured kernels of a table by key."""
-    found = {key: row["latency_min_ms"] for (key, at), row in table.rows.items() if at == setting.key}
-    return {key: float(ms) for key, ms in found.items() if ms and key.startswith("kernel(")}
+    return {key: ms for key, ms in table.values(setting).items() if ms and key.startswith("kernel(")}
 
 
 def node_terms(spec: OpSpec) -> tuple[float, float]:

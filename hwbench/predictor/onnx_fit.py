@@ -80,15 +80,12 @@ def fit_models(
     if len(names) < 2:
         raise UsageError("Calibrating kernels needs at least two --space, so that one can be left out to test the other.")
     target = Target.of(device, runtime, setting, workspace)
-    table = Lut.read(luts.find_lut(target.workspace, target.device, runtime), local=target.local)
+    table = Lut.of(target, names)
     prices = _prices(table, target)
     drawn = fit.calibration_sets(names, networks, holdout, seed)
     training, heldout = ([Architectures(a.space, a.population[:, :MOST_EACH]) for a in each] for each in drawn)
     everything = [*training, *heldout]
-    if stored:
-        measured = fit.stored_networks(everything, target)
-    else:
-        measured = measure_networks(everything, target.device, runtime, setting, target.workspace.root, tick=tick)
+    measured = fit.stored_networks(everything, target) if stored else measure_networks(everything, target, tick=tick)
     kernels = {key: specs for each in everything for key, specs in _kernels(each, target).items()}
     _require_prices(kernels, prices, target)
     sets = _Sets(training, heldout, {key: terms_of(specs, prices) for key, specs in kernels.items()}, measured)

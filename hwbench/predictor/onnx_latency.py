@@ -42,7 +42,7 @@ from hwbench.predictor.card_types import ONNX, OnnxCard, OnnxStatistic
 from hwbench.predictor.kernel_prices import TERMS, Prices, kernel_rows, node_terms, terms_of, weights_mb
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
-from hwbench.profiler.kernel_detection import Anatomy as Detected
+from hwbench.profiler.kernel_detection import DetectedKernels as Detected
 from hwbench.space import slots
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
@@ -101,7 +101,7 @@ class OnnxLatency:
     def open(cls, folder: Path, card: OnnxCard, target: Target, name: str = "") -> OnnxLatency:
         """The predictor of a card, with its arrays; asked for as `local`, it must be of this very machine."""
         if target.local:
-            luts.check_local(Environment(card.environment), folder / cards.CARD)
+            luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
         model = OpModel()
         model.restore(card.kernels.state, cards.read_arrays(folder, card))
         prices = Prices(model, measured_rows(target, card), card.kernels.stream_ms_per_mb, card.kernels.cache_bytes)
@@ -323,7 +323,7 @@ def network_kernels(networks: Iterable[Network], target: Target) -> Iterator[Det
         for network in networks:
             with path.open("wb") as stream:
                 onnx_writer.write_model(network, target.setting, stream, light=True)
-            yield kernel_detection.dissect(path, target.runtime, target.setting)
+            yield kernel_detection.detect(path, target.runtime, target.setting)
 
 
 def folder_name(target: Target) -> str:
@@ -376,5 +376,5 @@ def predict_file(
     """The latency of an ONNX file on a target."""
     space_latency.check_statistic(statistic)
     registry.get("runtime", target.runtime)
-    detected = kernel_detection.dissect(model, target.runtime, target.setting, shapes)
+    detected = kernel_detection.detect(model, target.runtime, target.setting, shapes)
     return load(target).predict_model(detected, statistic)

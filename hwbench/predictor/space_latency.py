@@ -139,8 +139,8 @@ class Fitted:
         values = self.predictors["min"].op_ms(specs)
         missing = sorted({s.key for s, v in zip(specs, values, strict=True) if np.isnan(v)})
         if missing:
-            at = self.target
-            raise luts.missing_ops(missing, at.setting, self.folder, at.device, at.runtime, space, fitted=True)
+            spaces = [] if space is None else [space]
+            raise luts.missing_ops(missing, self.target, self.folder, spaces, fitted=True)
 
     def predict(self, workload: Workload, statistic: str, space: str | None = None) -> Prediction:
         """Latency, interval (that of its space, where it is named and has one), and what each op adds."""
@@ -199,8 +199,8 @@ def predictor_name(target: Target, spaces: Sequence[str]) -> str:
 def rows_of(space: str, table: Lut, setting: Setting) -> str:
     """A hash of the table's rows of one space: another space's rows may come and go."""
     keys = sorted(spec.key for spec in slots.distinct_specs(registry.get("space", space)))
-    rows = [table.rows.get((key, setting.key)) for key in keys]
-    return fingerprint([[key, row["latency_min_ms"] if row else None] for key, row in zip(keys, rows, strict=True)])
+    known_ms = table.values(setting)
+    return fingerprint([[key, known_ms.get(key)] for key in keys])
 
 
 def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:
@@ -285,7 +285,7 @@ def stored_sums(target: Target) -> list[tuple[Path, SumCard]]:
 def open_sum(folder: Path, card: SumCard, target: Target, name: str = "") -> Fitted:
     """The predictor of a card, with its arrays; a copy tells the name of the original."""
     if target.local:
-        luts.check_local(Environment(card.environment), folder / cards.CARD)
+        luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
     arrays = cards.read_arrays(folder, card)
     predictors: dict[str, Aggregator] = {}
     for statistic, part in card.statistics.items():

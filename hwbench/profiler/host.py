@@ -10,8 +10,9 @@ import os
 import select
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any, BinaryIO
 
 from hwbench.core import registry
@@ -19,7 +20,7 @@ from hwbench.core.errors import UsageError
 from hwbench.device.agent.message import PROTOCOL, decode, encode
 from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
-from hwbench.lut.sample import Sample
+from hwbench.lut.sample import Sample, StartUp
 from hwbench.profiler.plan import Item, Plan, Progress, in_groups, in_order, wants
 from hwbench.profiler.policy import AGREEING, Policy
 
@@ -30,13 +31,13 @@ RECONNECTS_S = (0.5, 2.0, 8.0, 30.0)
 class WorkerProcess:
     """One fresh worker and its pipe."""
 
-    def __init__(self, runtime: str, timeout_s: float, reach: Transport | None = None) -> None:
+    def __init__(self, runtime: str, timeout_s: float, transport: Transport | None = None) -> None:
         self.token = uuid.uuid4().hex[:12]
         self._timeout_s = timeout_s
-        self._reach = reach or Local()
-        self._process = self._reach.start()
+        self._transport = transport or Local()
+        self._process = self._transport.start()
         try:
-            self.environment = self._hello(runtime) | self._reach.environment()
+            self.environment = self._hello(runtime) | self._transport.environment()
         except BaseException:
             self.close(kill=True)
             raise
@@ -60,7 +61,7 @@ class WorkerProcess:
             ValueError: its device cannot store the file.
             WorkerLost: it was lost on the way.
         """
-        if self._reach.shares_files:
+        if self._transport.shares_files:
             return path
         with open(path, "rb") as stream:  # noqa: PTH123
             answer = self.ask({"ask": "put", "sha256": sha256, "bytes": os.fstat(stream.fileno()).st_size}, stream)
@@ -96,7 +97,7 @@ class WorkerProcess:
         return decode(line)
 
     def _lost(self) -> WorkerLost:
-        return WorkerLost(*self._reach.ending(self._process.wait()))
+        return WorkerLost(*self._transport.ending(self._process.wait()))
 
     def close(self, kill: bool = False) -> None:
         """Ends the process and frees the pipe."""
@@ -133,7 +134,7 @@ def measure(
         total = taken + policy.rounds * len(wanted) * (1 + certain)
         # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
         for group, links in in_groups(in_order(wanted, policy, process, "groups"), plan.memory_limit_bytes):
-            for sample, environment in _run_group(group, links, process, plan, progress, last):
+            for sample, environment in _GroupRun(group, links, process, plan, progress, last).samples():
                 progress.note(sample)
                 record(sample, environment)
                 taken += 1
@@ -142,18 +143,18 @@ def measure(
             return
 
 
-def start_up(item: Item, plan: Plan) -> dict[str, float]:
-    """Loads one item alone in a fresh worker: session creation, first run, and peak memory before and after.
+def start_up(item: Item, plan: Plan) -> StartUp:
+    """Loads one item alone in a fresh worker.
 
     Raises:
         WorkerLost: the worker crashed or hung, or the runtime refused.
     """
-    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.reach)
+    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
     try:
         answer = _load(worker, item, plan.policy)
         if answer["status"] != "ok":
             raise WorkerLost(REFUSED, answer["reason"])
-        return {name: answer[name] for name in ("load_ms", "first_ms", "memory_bytes", "memory_before_bytes")}
+        return StartUp(**{each.name: answer[each.name] for each in fields(StartUp)})
     finally:
         item.release()
         worker.close(kill=True)
@@ -195,7 +196,7 @@ def greet(plan: Plan) -> dict[str, Any]:
     Raises:
         WorkerLost: the device cannot be reached or lacks the runtime.
     """
-    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.reach)
+    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
     worker.close(kill=True)
     return worker.environment
 
@@ -208,7 +209,7 @@ def _connect(plan: Plan) -> WorkerProcess:
     """
     for wait_s in (*RECONNECTS_S, None):
         try:
-            return WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.reach)
+            return WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
         except WorkerLost as lost:
             if lost.status not in (DISCONNECTED, UNREACHABLE) or wait_s is None:
                 raise
@@ -216,81 +217,116 @@ def _connect(plan: Plan) -> WorkerProcess:
     raise AssertionError("the last try returns or raises")
 
 
-def _run_group(
-    group: Sequence[Item], links: Sequence[Item], process: int, plan: Plan, progress: Progress, deadline: float
-) -> Iterator[tuple[Sample, Mapping[str, Any]]]:
-    """One fresh worker for one group; when it is lost, the item at fault is recorded and a new one goes on.
+Taken = tuple[Sample, Mapping[str, Any]]
+"""A sample and the environment of the worker that took it; empty where no worker started."""
 
-    Where only the connection was lost nothing is recorded: a new worker goes on with what is left to do.
+
+class _GroupRun:
+    """One group of items in one process of the plan.
+
+    That takes one fresh worker. When a worker is lost, the item at fault is recorded and a new worker goes on with the others;
+    where only the connection was lost nothing is recorded, and a new worker goes on with all that is left to do.
     """
-    policy = plan.policy
-    linked = {item.key for item in links}
-    pending = [*(i for i in links if i.key not in progress.failed), *group]
 
-    def left(item: Item, number: int) -> int | None:
-        """The round to store it under, if it is still to do: links follow behind the rounds of their own group."""
-        place = number + (policy.rounds if item.key in linked else 0)
-        done = item.key in progress.failed or (process, place) in progress.done.get(item.key, set())
-        return None if done else place
+    def __init__(
+        self, group: Sequence[Item], links: Sequence[Item], process: int, plan: Plan, progress: Progress, deadline: float
+    ) -> None:
+        self._group, self._process, self._plan, self._progress, self._deadline = group, process, plan, progress, deadline
+        self._linked = {item.key for item in links}
+        self._pending = [*(i for i in links if i.key not in progress.failed), *group]
+        self._current: Item | None = None
+        """What the worker is busy with: it is at fault where the worker ends."""
+        self._sampled = False
+        """Whether the worker has brought a sample."""
+        self._lost_without_sample = 0
+        """Connections lost in a row before their worker brought a sample."""
 
-    barren = 0
-    """Workers lost in a row with their connection, before they brought anything."""
-    while pending:
-        try:
-            worker = _connect(plan)
-        except WorkerLost as lost:
-            if lost.status in (DISCONNECTED, UNREACHABLE):
-                raise
-            for item in group:
-                yield Sample(item.key, process, -1, "", lost.status, reason=str(lost)), {}
-            return
-        current: Item | None = None
-        try:
-            loaded: dict[str, dict[str, Any]] = {}
-            for item in [*plan.references, *pending]:
-                current = item
-                answer = _load(worker, item, policy)
-                item.release()
-                if answer["status"] == "ok":
-                    loaded[item.key] = answer
-                elif item in plan.references:
-                    raise WorkerLost(REFUSED, f"{item.key}, which every measurement needs: {answer['reason']}")
-                else:
-                    yield Sample(item.key, process, -1, worker.token, REFUSED, reason=answer["reason"]), worker.environment
-            pending = [i for i in pending if i.key in loaded]
-            for number in range(policy.rounds):
-                if number and process >= policy.min_processes and time.monotonic() > deadline:
-                    break
-                for item in in_order(pending, policy, process, str(number)):
-                    place = left(item, number)
-                    if place is None:
-                        continue
-                    current = item
-                    usual = progress.best_canaries_ns[-1] if progress.best_canaries_ns else None
-                    answer = worker.ask({"ask": "sample", "item": item.key, "policy": policy.message(), "usual_ns": usual})
-                    if answer["status"] != "ok":
-                        refused = Sample(item.key, process, number, worker.token, REFUSED, reason=answer["reason"])
-                        yield refused, worker.environment
-                        continue
-                    where = (item.key, process, place, worker.token)
-                    barren = -1
-                    yield _sample(where, answer, loaded[item.key], item.key in linked), worker.environment
-            pending = []
-        except WorkerLost as lost:
-            assert current is not None
-            current.release()
-            if lost.status == DISCONNECTED and (barren := barren + 1) < len(RECONNECTS_S):
-                continue
-            if lost.status == DISCONNECTED:
-                raise
-            at_fault = group if current in plan.references else [current]
-            for item in at_fault:
-                yield Sample(item.key, process, -1, worker.token, lost.status, reason=str(lost)), worker.environment
-            pending = [i for i in pending if i not in at_fault and i.key not in progress.failed]
-            if current in plan.references:
+    def samples(self) -> Iterator[Taken]:
+        """Everything that is left to take, as it is taken.
+
+        Raises:
+            WorkerLost: the device cannot be reached any more.
+        """
+        while self._pending:
+            try:
+                worker = _connect(self._plan)
+            except WorkerLost as lost:
+                if lost.status in (DISCONNECTED, UNREACHABLE):
+                    raise
+                yield from ((self._failure(item, "", lost.status, str(lost)), {}) for item in self._group)
                 return
-        finally:
-            worker.close(kill=True)
+            self._sampled = False
+            try:
+                yield from self._take(worker)
+            except WorkerLost as lost:
+                assert self._current is not None
+                self._current.release()
+                if lost.status == DISCONNECTED:
+                    self._count_lost_connection(lost)
+                else:
+                    yield from self._blame(self._current, worker, lost)
+            finally:
+                worker.close(kill=True)
+
+    def _take(self, worker: WorkerProcess) -> Iterator[Taken]:
+        """All rounds of all pending items by one worker."""
+        loaded = yield from self._load_all(worker)
+        self._pending = [item for item in self._pending if item.key in loaded]
+        policy, process = self._plan.policy, self._process
+        for number in range(policy.rounds):
+            if number and process >= policy.min_processes and time.monotonic() > self._deadline:
+                break
+            for item in in_order(self._pending, policy, process, str(number)):
+                # Links are stored behind the rounds of their own group.
+                place = number + (policy.rounds if item.key in self._linked else 0)
+                taken = self._progress.done.get(item.key, set())
+                if item.key not in self._progress.failed and (process, place) not in taken:
+                    yield self._burst(worker, item, number, place, loaded[item.key]), worker.environment
+        self._pending = []
+
+    def _load_all(self, worker: WorkerProcess) -> Generator[Taken, None, dict[str, Mapping[str, Any]]]:
+        """Key -> what loading took, of every item the worker accepts; the others are failures."""
+        loaded: dict[str, Mapping[str, Any]] = {}
+        for item in [*self._plan.references, *self._pending]:
+            self._current = item
+            answer = _load(worker, item, self._plan.policy)
+            item.release()
+            if answer["status"] == "ok":
+                loaded[item.key] = answer
+            elif item in self._plan.references:
+                raise WorkerLost(REFUSED, f"{item.key}, which every measurement needs: {answer['reason']}")
+            else:
+                yield self._failure(item, worker.token, REFUSED, answer["reason"]), worker.environment
+        return loaded
+
+    def _burst(self, worker: WorkerProcess, item: Item, number: int, place: int, facts: Mapping[str, Any]) -> Sample:
+        self._current = item
+        best = self._progress.best_canaries_ns
+        usual = best[-1] if best else None
+        message = {"ask": "sample", "item": item.key, "policy": self._plan.policy.message(), "usual_ns": usual}
+        answer = worker.ask(message)
+        if answer["status"] != "ok":
+            return self._failure(item, worker.token, REFUSED, answer["reason"], number)
+        self._sampled = True
+        return _sample((item.key, self._process, place, worker.token), answer, facts, item.key in self._linked)
+
+    def _failure(self, item: Item, worker: str, status: str, reason: str, number: int = -1) -> Sample:
+        return Sample(item.key, self._process, number, worker, status, reason=reason)
+
+    def _count_lost_connection(self, lost: WorkerLost) -> None:
+        """Raises when too many workers in a row were lost before they brought a sample."""
+        self._lost_without_sample = 0 if self._sampled else self._lost_without_sample + 1
+        if self._lost_without_sample >= len(RECONNECTS_S):
+            raise lost
+
+    def _blame(self, item: Item, worker: WorkerProcess, lost: WorkerLost) -> Iterator[Taken]:
+        """Records the item that ended its worker; without the canary or the empty call the whole group fails."""
+        needed = item in self._plan.references
+        at_fault = list(self._group) if needed else [item]
+        for each in at_fault:
+            yield self._failure(each, worker.token, lost.status, str(lost)), worker.environment
+        failed = self._progress.failed
+        self._pending = [] if needed else [i for i in self._pending if i not in at_fault and i.key not in failed]
 
 
 def _sample(where: tuple[str, int, int, str], answer: Mapping[str, Any], facts: Mapping[str, Any], link: bool) -> Sample:

@@ -1,8 +1,8 @@
 """What a runtime makes of an ONNX model: the kernels it executes after its own fusions, with all their shapes.
 
 The runtime optimises the model itself, writes down what it will run and infers every shape. None of that needs the
-weights: large ones are replaced by zeros in a file that takes no room, so a model of half a gigabyte is
-taken apart in a fraction of a second.
+weights: large ones are replaced by zeros in a file that takes no room, so that even a model of half a gigabyte takes a
+fraction of a second.
 
     hwbench predict MODEL.onnx       prices these kernels
     hwbench profile --model MODEL.onnx   measures those that no table has
@@ -39,7 +39,7 @@ _TENSOR_DATA = (4, 5, 6, 7, 9, 10, 11)
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class DetectedKernels:
     """A model as the runtime runs it."""
 
     path: Path
@@ -53,13 +53,13 @@ class Anatomy:
     """Kernel types that the model itself does not hold: the runtime's fusions, with their number."""
 
 
-def dissect(
+def detect(
     path: str | Path,
     runtime: str = "onnxruntime",
     setting: Setting = Setting(),
     shapes: Mapping[str, Sequence[int]] | None = None,
-) -> Anatomy:
-    """Takes a model apart.
+) -> DetectedKernels:
+    """Lists the kernels that a runtime makes of a model.
 
     Args:
         path: ONNX file.
@@ -90,7 +90,7 @@ def dissect(
             raise DataError(f"{model}: {error}") from error
         plain = _read(folder / MODEL)
         original = {_type(node) for part in (plain.graph, *plain.functions) for node in part.node}
-    return _anatomy(model, optimised, values, original)
+    return _detected(model, optimised, values, original)
 
 
 def lighten(model: Path, folder: Path) -> None:
@@ -227,7 +227,7 @@ def _type(node: Any) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
 
 
-def _anatomy(path: Path, model: Any, values: Mapping[str, tuple[tuple[int, ...], Any]], original: set[str]) -> Anatomy:
+def _detected(path: Path, model: Any, values: Mapping[str, tuple[tuple[int, ...], Any]], original: set[str]) -> DetectedKernels:
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     versions = {entry.domain: entry.version for entry in model.opset_import}
@@ -258,7 +258,7 @@ def _anatomy(path: Path, model: Any, values: Mapping[str, tuple[tuple[int, ...],
     for _, spec in layers:
         if spec["type"] not in original and spec["type"] != VIEW:  # any view is stated as that
             fused[str(spec["type"])] = fused.get(str(spec["type"]), 0) + 1
-    return Anatomy(path, Workload((Phase(network),)), tuple(layers), unknown, fused)
+    return DetectedKernels(path, Workload((Phase(network),)), tuple(layers), unknown, fused)
 
 
 def _tensor(name: str, values: Mapping[str, tuple[tuple[int, ...], Any]]) -> Tensor:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,18 @@ from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
-from hwbench.core.workspace import Workspace
+from hwbench.device.target import Target
 from hwbench.device.transport.base import WorkerLost
 from hwbench.lut import fold, verdict
 from hwbench.lut import latency as hwbench_latency
-from hwbench.lut.sample import Sample
+from hwbench.lut.sample import Sample, StartUp
 from hwbench.network.spec import Setting
 from hwbench.profiler import ab_test, host
+from hwbench.profiler.live_target import REFERENCE, connect, require_local
 from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
+from hwbench.profiler.onnx_inputs import fixed_shape, input_sides
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.target import REFERENCE, reached, require_local
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
 """Readings are single runs for all but the smallest models, so that percentiles are those of requests."""
@@ -51,13 +51,25 @@ SAME_WITHIN = 0.005
 
 
 @dataclass(frozen=True)
+class _Request:
+    """How files are to be run."""
+
+    target: Target
+    batch: int | None
+    """For files that leave it open."""
+    dtype: str | None
+    """None runs a file as it is."""
+    shapes: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
 class _Model:
     """A file as it is to be run."""
 
     path: Path
     item: Item
     batch: int
-    starts: tuple[dict[str, float], ...] = ()
+    starts: tuple[StartUp, ...] = ()
 
 
 @registry.takes(runtime="runtime")
@@ -89,21 +101,19 @@ def measure(
         policy: How long; by default MEASURE_POLICY, or COMPARE_POLICY for several files.
         tick: Progress.
     """
-    require_local(device, Workspace.at(workspace))
-    target = reached("local", runtime, Workspace.at(workspace))
-    paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
     setting = Setting(dtype or "fp32", 1 if batch is None else batch, threads, scenario)
+    request = _Request(Target.of(device, runtime, setting, workspace), batch, dtype, shapes or {})
+    require_local(request.target)
+    paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
     wanted = policy or (MEASURE_POLICY if len(paths) == 1 else COMPARE_POLICY)
-    with ExitStack() as stack:
-        files = stack.enter_context(model_files(target))
-        plan = target.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
-        found = [_model(p, i, paths, setting, batch, dtype, shapes or {}, files, runtime) for i, p in enumerate(paths)]
-        known = {name for model in found for name in model.item.shapes}
-        if unused := sorted(set(shapes or {}) - known):
-            raise UsageError(f"--shape names the input '{unused[0]}', which no model has; inputs: {', '.join(sorted(known))}.")
-        started = [replace(model, starts=_start_ups(model, plan)) for model in found]
+    live = connect(request.target)
+    with model_files(live) as files:
+        plan = live.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
+        asked = [_model(path, key, request, files) for path, key in zip(paths, _keys(paths), strict=True)]
+        _refuse_unused(request.shapes, asked)
+        started = [replace(model, starts=_start_ups(model, plan)) for model in asked]
         samples, environment = _take(started, plan, tick)
-    documents = [_document(m, samples, setting, runtime, dtype, wanted, environment) for m in started]
+    documents = [_document(model, samples, request, wanted, environment) for model in started]
     for model, document in zip(started[1:], documents[1:], strict=True):
         compared = _compare(started[0], model, samples)
         high = compared.high if compared.high < float("inf") else None  # no bound below 4 processes, and JSON has no infinity
@@ -111,7 +121,18 @@ def measure(
     return documents
 
 
-def _start_ups(model: _Model, plan: Plan) -> tuple[dict[str, float], ...]:
+def _keys(paths: Sequence[Path]) -> list[str]:
+    """What each file is called, also where one is given twice."""
+    return [str(path) if paths.index(path) == i else f"{path}#{i + 1}" for i, path in enumerate(paths)]
+
+
+def _refuse_unused(shapes: Mapping[str, Sequence[int]], models: Sequence[_Model]) -> None:
+    known = {name for model in models for name in model.item.shapes}
+    if unused := sorted(set(shapes) - known):
+        raise UsageError(f"--shape names the input '{unused[0]}', which no model has; inputs: {', '.join(sorted(known))}.")
+
+
+def _start_ups(model: _Model, plan: Plan) -> tuple[StartUp, ...]:
     """Session creation, first run and memory, each time alone in a fresh process."""
     # Memory of the model itself: nothing else in the process, no buffer to empty caches with.
     alone = replace(model.item, setting={**model.item.setting, "scenario": "back-to-back"}, release=lambda: None)
@@ -123,11 +144,12 @@ def _start_ups(model: _Model, plan: Plan) -> tuple[dict[str, float], ...]:
 
 
 def _take(models: Sequence[_Model], plan: Plan, tick: Tick) -> tuple[list[Sample], dict[str, Any]]:
+    """(every burst of every model, the environment they were taken in)."""
     samples: list[Sample] = []
-    found: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
 
     def record(sample: Sample, environment: Mapping[str, Any]) -> None:
-        found.update(environment)
+        seen.update(environment)
         if sample.status != "ok":
             raise MeasurementError(f"{sample.key} could not be measured: {sample.status}, {sample.reason}.")
         samples.append(sample)
@@ -138,7 +160,7 @@ def _take(models: Sequence[_Model], plan: Plan, tick: Tick) -> tuple[list[Sample
         items = [copy for m in models for copy in _copies(m.item, copies)]
         plan = replace(plan, policy=_paced_for(models, copies, plan.policy), enough=lambda: _decided(models, samples))
     host.measure(items, plan, Progress(), record, tick)
-    return samples, found
+    return samples, seen
 
 
 def _copies(item: Item, n: int) -> list[Item]:
@@ -155,9 +177,9 @@ def _paced_for(models: Sequence[_Model], copies: int, policy: Policy) -> Policy:
     patient = replace(policy, precision=0.0, patience=0)
     if policy.max_seconds is None:
         return patient
-    firsts_s = [min(s["first_ms"] for s in m.starts) / 1e3 for m in models]
+    firsts_s = [min(s.first_ms for s in m.starts) / 1e3 for m in models]
     round_s = copies * sum(max(policy.burst_ms / 1e3, policy.burst_readings * first) for first in firsts_s)
-    load_s = copies * sum(min(s["load_ms"] for s in m.starts) / 1e3 + 3 * f for m, f in zip(models, firsts_s, strict=True))
+    load_s = copies * sum(min(s.load_ms for s in m.starts) / 1e3 + 3 * f for m, f in zip(models, firsts_s, strict=True))
     fitting = int((policy.max_seconds / LOOKS_AT[1] - load_s) / round_s)
     return replace(patient, rounds=max(2, min(policy.rounds, fitting)))
 
@@ -180,31 +202,41 @@ def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> ab_test
 
 
 def _document(
-    model: _Model,
-    samples: Sequence[Sample],
-    setting: Setting,
-    runtime: str,
-    dtype: str | None,
-    policy: Policy,
-    environment: Mapping[str, Any],
+    model: _Model, samples: Sequence[Sample], request: _Request, policy: Policy, environment: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """All that is told of one model."""
+    setting = request.target.setting
     taken = [s for s in samples if _original(s.key) == model.item.key]
     seen = fold.measurement(model.item.key, setting, taken)
     latency = hwbench_latency.summarise(seen.bursts_ns, seen.extra_ns)
     steady_ns = verdict.steady_canary_ns([s.canary_ns for s in samples if s.canary_ns is not None])
     judged = verdict.judge(fold.processes(taken), policy.precision, steady_ns, {})
     empty = [s.empty_ns for s in taken if s.empty_ns is not None]
-
-    def start(name: str) -> float:
-        return statistics.median(s[name] for s in model.starts)
-
     return {
         "model": str(model.path),
-        "runtime": runtime,
-        "dtype": dtype or "as in the file",
+        "runtime": request.target.runtime,
+        "dtype": request.dtype or "as in the file",
         "batch": model.batch,
         "threads": setting.threads,
         "scenario": setting.scenario,
+        **_latencies(latency),
+        "throughput_per_s": 1e3 * model.batch / latency.mean_ms if setting.scenario == "back-to-back" else None,
+        "runs_per_reading": max(s.inner for s in taken),
+        **_starting(model.starts),
+        "call_overhead_ms": min(empty) / 1e6 if empty else None,
+        "verdict": judged.word,
+        "reason": judged.reason,
+        "processes": latency.processes,
+        "samples": latency.samples,
+        "readings": latency.readings,
+        "environment": dict(environment),
+        "raw": [asdict(s) for s in taken],
+        "start_ups": [asdict(start) for start in model.starts],
+    }
+
+
+def _latencies(latency: hwbench_latency.Latency) -> dict[str, float]:
+    return {
         "latency_min_ms": latency.min_ms,
         "min_spread": latency.min_spread,
         "latency_median_ms": latency.median_ms,
@@ -214,98 +246,37 @@ def _document(
         "latency_p90_ms": latency.p90_ms,
         "latency_p99_ms": latency.p99_ms,
         "latency_fastest_ms": latency.fastest_ms,
-        "throughput_per_s": 1e3 * model.batch / latency.mean_ms if setting.scenario == "back-to-back" else None,
-        "runs_per_reading": max(s.inner for s in taken),
-        "session_ms": start("load_ms"),
-        "first_run_ms": start("first_ms"),
-        "peak_memory_bytes": max(int(s["memory_bytes"]) for s in model.starts),
-        "memory_without_model_bytes": max(int(s["memory_before_bytes"]) for s in model.starts),
-        "call_overhead_ms": min(empty) / 1e6 if empty else None,
-        "verdict": judged.word,
-        "reason": judged.reason,
-        "processes": latency.processes,
-        "samples": latency.samples,
-        "readings": latency.readings,
-        "environment": dict(environment),
-        "raw": [asdict(s) for s in taken],
-        "start_ups": list(model.starts),
     }
 
 
-def _model(
-    path: Path,
-    number: int,
-    paths: Sequence[Path],
-    setting: Setting,
-    batch: int | None,
-    dtype: str | None,
-    shapes: Mapping[str, Sequence[int]],
-    files: ModelFiles,
-    runtime: str,
-) -> _Model:
+def _starting(starts: Sequence[StartUp]) -> dict[str, float]:
+    return {
+        "session_ms": statistics.median(s.load_ms for s in starts),
+        "first_run_ms": statistics.median(s.first_ms for s in starts),
+        "peak_memory_bytes": max(int(s.memory_bytes) for s in starts),
+        "memory_without_model_bytes": max(int(s.memory_before_bytes) for s in starts),
+    }
+
+
+def _model(path: Path, key: str, request: _Request, files: ModelFiles) -> _Model:
     """A user's file, checked before any worker starts."""
-    sides = _input_sides(path)
-    fixed = {name: _fixed(path, name, found, shapes.get(name), batch) for name, found in sides.items()}
-    lead = next((shape[0] for shape in fixed.values() if shape), 1)
-    key = str(path) if paths.index(path) == number else f"{path}#{number + 1}"
+    setting, runtime, dtype = request.target.setting, request.target.runtime, request.dtype
+    shapes = {
+        name: fixed_shape(path, name, sides, request.shapes.get(name), request.batch)
+        for name, sides in input_sides(path).items()
+    }
     source = path.resolve()
     if dtype not in (None, "fp32") or runtime != REFERENCE:  # what is made of it stays out of the user's folder
         copy = files.path(key)
         with writing(copy):
             shutil.copyfile(source, copy)
         if dtype not in (None, "fp32"):
-            precise(copy, str(dtype), {}, fixed)
+            precise(copy, str(dtype), {}, shapes)
         source = copy
-    digest = file_sha256(source)
     memory = 3 * source.stat().st_size + (50 << 20)
     try:
-        made = files.converted(str(source), digest, setting, fixed)
+        made = files.converted(str(source), file_sha256(source), setting, shapes)
     except ValueError as error:
         raise MeasurementError(f"{path} cannot be measured with {runtime}: {error}.") from None
-    item = Item(key, asdict(setting), lambda: made, {}, fixed, memory, files.expected(source, setting, {}, fixed))
-    return _Model(path, item, lead)
-
-
-def _input_sides(path: Path) -> dict[str, list[int | str]]:
-    """Input name -> its sides, a name or "?" where the file leaves one open."""
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    if not path.is_file():
-        raise UsageError(f"There is no ONNX file at {path}.")
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except DecodeError:
-        raise UsageError(f"{path} does not parse as ONNX; export it again.") from None
-    if not model.graph.node:
-        raise UsageError(f"{path} does not parse as ONNX (no nodes); export it again.")
-    weights = {tensor.name for tensor in model.graph.initializer}
-    return {
-        value.name: [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in value.type.tensor_type.shape.dim]
-        for value in model.graph.input
-        if value.name not in weights
-    }
-
-
-def _fixed(
-    path: Path, name: str, sides: Sequence[int | str], given: Sequence[int] | None, batch: int | None
-) -> tuple[int, ...]:
-    """The shape an input runs with."""
-    shown = ",".join(map(str, sides))
-    if given is not None:
-        wrong = len(given) != len(sides) or any(isinstance(s, int) and s != g for s, g in zip(sides, given, strict=True))
-        if wrong or any(g < 1 for g in given):
-            raise UsageError(f"{path}: input '{name}' is ({shown}), --shape asks for ({','.join(map(str, given))}).")
-        return tuple(given)
-    if batch is not None and sides and isinstance(sides[0], str):
-        sides = [batch, *sides[1:]]
-    elif batch is not None and sides and sides[0] != batch:
-        raise UsageError(
-            f"{path}: input '{name}' is ({shown}), so its batch is not {batch}; "
-            "export it with an open first side, or leave --batch away."
-        )
-    free = [str(s) for s in sides if isinstance(s, str)]
-    if free:
-        example = ",".join("1" if isinstance(s, str) else str(s) for s in sides)
-        raise UsageError(f"{path}: input '{name}' has no fixed shape ({shown}); fix it, e.g. --shape {name}={example}")
-    return tuple(int(s) for s in sides)
+    item = Item(key, asdict(setting), lambda: made, {}, shapes, memory, files.expected(source, setting, {}, shapes))
+    return _Model(path, item, next((shape[0] for shape in shapes.values() if shape), 1))

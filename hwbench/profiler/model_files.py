@@ -24,8 +24,8 @@ from hwbench.network import onnx_writer, work
 from hwbench.network.graph import Network
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.live_target import REFERENCE, LiveTarget
 from hwbench.profiler.plan import Item
-from hwbench.profiler.target import REFERENCE, Target
 from hwbench.runtime.convert import quantize
 
 FULL = ".fp32.onnx"
@@ -49,8 +49,8 @@ class _HashingStream:
 class ModelFiles:
     """Writes models to a scratch folder when the engine asks for them and removes them when it has them."""
 
-    def __init__(self, folder: Path, target: Target | None = None) -> None:
-        self._folder, self._target = folder, target
+    def __init__(self, folder: Path, live: LiveTarget | None = None) -> None:
+        self._folder, self._live = folder, live
 
     def item(self, key: str, network: Network, setting: Setting) -> Item:
         """The engine's item for a network."""
@@ -89,16 +89,16 @@ class ModelFiles:
         Raises:
             ValueError: it cannot be converted.
         """
-        if self._target is None or self._target.runtime == REFERENCE:
+        if self._live is None or self._live.target.runtime == REFERENCE:
             return path, sha256
-        made = registry.get("runtime", self._target.runtime).convert(path, asdict(setting), shapes)
+        made = registry.get("runtime", self._live.target.runtime).convert(path, asdict(setting), shapes)
         return (path, sha256) if made == path else (made, file_sha256(Path(made)))
 
     def expected(
         self, path: Path, setting: Setting, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
     ) -> Callable[[], tuple[str, str]] | None:
         """Writes what onnxruntime makes of an ONNX file here; None where onnxruntime here is what is measured."""
-        if self._target is None or not self._target.checked:
+        if self._live is None or not self._live.checked:
             return None
         return lambda: expected_outputs(path, asdict(setting), high, shapes)
 
@@ -151,9 +151,9 @@ def file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def model_files(target: Target | None = None) -> Iterator[ModelFiles]:
+def model_files(live: LiveTarget | None = None) -> Iterator[ModelFiles]:
     """A scratch folder for models of that target, gone afterwards."""
     with writing(Path("a scratch folder for models")):
         scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
     with scratch as folder:
-        yield ModelFiles(Path(folder), target)
+        yield ModelFiles(Path(folder), live)

@@ -6,23 +6,25 @@ they run, their results are held against those of onnxruntime here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import Tick, no_tick
-from hwbench.core.workspace import Workspace
+from hwbench.device.target import Target
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
-from hwbench.lut.journal import Journal
+from hwbench.lut.journal import Journal, journal_path
 from hwbench.network.graph import Network
-from hwbench.network.spec import Setting
+from hwbench.profiler.live_target import LiveTarget, connect
 from hwbench.profiler.model_files import model_files
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.resume import measure_into
-from hwbench.profiler.target import Target, reached
 from hwbench.space import lowering
+from hwbench.space import values as space_values
 from hwbench.space.architectures import Architectures
 
 NETWORK_POLICY = Policy(rounds=6, burst_ms=100.0, burst_readings=3, warmup_ms=1.0, max_processes=5)
@@ -30,49 +32,46 @@ NETWORK_POLICY = Policy(rounds=6, burst_ms=100.0, burst_readings=3, warmup_ms=1.
 
 
 def measure_networks(
-    sets: Iterable[Architectures],
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    policy: Policy = NETWORK_POLICY,
-    tick: Tick = no_tick,
-    target: Target | None = None,
+    sets: Iterable[Architectures], target: Target | LiveTarget, policy: Policy = NETWORK_POLICY, tick: Tick = no_tick
 ) -> dict[str, dict[str, Any]]:
     """Measures whole networks end to end, all interleaved; returns key -> row of the networks table.
 
     Args:
         sets: Architectures, of whatever spaces.
-        device: `local` or a device's name.
-        runtime: Inference runtime.
-        setting: dtype, batch, threads.
-        workspace: Where the table of networks is kept.
+        target: Whose latencies are measured; one that answers already is not asked again.
         policy: How long each network is measured; where instructions are counted, the way of counting is fixed.
         tick: Progress.
-        target: The device, for who reached it already; it takes the place of `device` and `runtime`.
 
     Raises:
         MeasurementError: the device cannot be reached or was lost, or a network does not run there.
     """
-    place = Workspace.at(workspace)
-    target = target or reached(device, runtime, place)
-    name, here = target.name, target.environment
-    path = luts.lut_path(place, name, target.runtime).with_suffix(".networks.parquet")
-    journal = Journal(path.with_suffix(".samples.jsonl"))
+    live = target if isinstance(target, LiveTarget) else connect(target)
+    setting, path = live.target.setting, lut_networks.networks_path(live.target)
+    journal = Journal(journal_path(path))
     values: dict[str, Any] = {}
     networks: dict[str, Network] = {}
     for architectures in sets:
         values.update(zip(architectures.keys, architectures.values, strict=True))
         networks.update(zip(architectures.keys, lowering.networks(architectures.space, architectures.population), strict=True))
-    with model_files(target) as files:
+    with model_files(live) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
-        measure_into(journal, items, setting, here, target.plan(policy, files.references(setting)), tick)
-        lut_networks.fold_networks(journal, path, here, policy.precision, values)
+        measure_into(journal, items, setting, live.environment, live.plan(policy, files.references(setting)), tick)
+        lut_networks.fold_networks(journal, path, live.environment, policy.precision, values, _values_of)
     rows = {row["key"]: row for row in lut_networks.read_networks(path)[0] if luts.setting_of(row) == setting}
-    lost = [key for key in networks if not luts.usable(rows[key])]
-    if lost:
-        row = rows[lost[0]]
-        raise MeasurementError(
-            f"{len(lost)} networks could not be measured; first {row['key']}: {row['status']}, {row['reason']}."
-        )
+    _require_usable([rows[key] for key in networks])
     return {key: rows[key] for key in networks}
+
+
+def _values_of(space: str, genes: bytes) -> dict[str, Any]:
+    """The values of an architecture that is known by its genes only."""
+    return space_values.to_values(registry.get("space", space), np.frombuffer(genes, np.uint8))
+
+
+def _require_usable(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises if a network could not be measured."""
+    lost = [row for row in rows if not luts.usable(row)]
+    if lost:
+        first = lost[0]
+        raise MeasurementError(
+            f"{len(lost)} networks could not be measured; first {first['key']}: {first['status']}, {first['reason']}."
+        )

@@ -93,7 +93,7 @@ class Plan:
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES
     enough: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Asked after every process; ends the run."""
-    reach: Transport = field(default_factory=Local, repr=False)
+    transport: Transport = field(default_factory=Local, repr=False)
     """How workers are started."""
 
 

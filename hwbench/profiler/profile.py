@@ -17,17 +17,17 @@ from pathlib import Path
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.progress import Tick, no_tick
-from hwbench.core.workspace import Workspace
+from hwbench.device.target import Target
 from hwbench.lut import fold
 from hwbench.lut import table as luts
-from hwbench.lut.journal import Journal
+from hwbench.lut.journal import Journal, journal_path
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.live_target import connect
 from hwbench.profiler.model_files import model_files
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.resume import measure_into
-from hwbench.profiler.target import reached
 from hwbench.space import slots
 
 LEVELS = ("blocks", "primitives", "all")
@@ -81,38 +81,31 @@ def profile(
     Rows the workspace already has at the asked precision are not measured, unless `again` asks for a new edition
     of them; shipped tables do not count.
     """
+    target = Target.of(device, runtime, setting, workspace)
     specs = needed_specs([space] if isinstance(space, str) else space, level)
-    return profile_specs(specs, device, runtime, setting, workspace, policy, tick, again)
+    return profile_specs(specs, target, policy, tick, again)
 
 
 def profile_specs(
-    specs: Sequence[OpSpec],
-    device: str = "local",
-    runtime: str = "onnxruntime",
-    setting: Setting = Setting(),
-    workspace: str | Path = ".",
-    policy: Policy = Policy(),
-    tick: Tick = no_tick,
-    again: bool = False,
+    specs: Sequence[OpSpec], target: Target, policy: Policy = Policy(), tick: Tick = no_tick, again: bool = False
 ) -> ProfileResult:
     """The same for a list of ops, whoever chose them."""
     started = time.monotonic()
-    place = Workspace.at(workspace)
-    target = reached(device, runtime, place)
-    name, here = target.name, target.environment
-    path = luts.lut_path(place, name, runtime)
-    journal = Journal(path.with_suffix(".samples.jsonl"))
-    with model_files(target) as files:
+    setting, live = target.setting, connect(target)
+    path = luts.lut_path(target)
+    journal = Journal(journal_path(path))
+    with model_files(live) as files:
         items = [files.item(spec.key, ops.single(spec), setting) for spec in specs]
         if policy.max_seconds is None:
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
-        plan = target.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
-        taken = measure_into(journal, items, setting, here, plan, tick, again)
-        table = fold.fold(journal, path, here, policy.precision)
-    mine = [table.rows[spec.key, setting.key] for spec in specs]
+        plan = live.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
+        taken = measure_into(journal, items, setting, live.environment, plan, tick, again)
+        table = fold.fold(journal, path, live.environment, policy.precision)
+    rows = table.rows_at(setting)
+    mine = [rows[spec.key] for spec in specs]
     return ProfileResult(
         path=path,
-        device=name,
+        device=target.device,
         rows=len(specs),
         measured_rounds=len(taken),
         measured_rows=len({s.key for s in taken}),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,7 @@ import numpy as np
 from hwbench.core import markdown
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
-from hwbench.device.target import DEFAULT_RUNTIME
+from hwbench.device.target import DEFAULT_RUNTIME, Target
 from hwbench.lut import diff
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
@@ -64,21 +63,21 @@ def compare(
         UsageError: fewer than two tables, or no row that all of them were asked for.
         EnvironmentMismatch: the tables are of unlike machines.
     """
-    place, name = Workspace.at(workspace), devices.resolve(device, workspace)
-    tables, left_out = _tables(place, name, list(dict.fromkeys(runtimes)), device == "local")
+    target = Target.of(device, setting=setting, workspace=workspace)
+    tables, left_out = _tables(target, list(dict.fromkeys(runtimes)))
     if len(tables) < 2:
         have = ", ".join(tables) or "none"
         raise UsageError(
-            f"Comparing takes tables of at least two runtimes on {name}; timed there: {have}. "
-            f"Run: hwbench profile {luts.asked(name, 'openvino')}"
+            f"Comparing takes tables of at least two runtimes on {target.device}; timed there: {have}. "
+            f"{luts.how_to_measure(replace(target, runtime='openvino'))}"
         )
-    document = {"device": name, **_compared(tables, setting.key), "left_out": left_out}
+    document = {"device": target.device, **_compared(tables, setting), "left_out": left_out}
     if out is not None:
         _write(Path(out), document)
     return document
 
 
-def _compared(tables: Mapping[str, Lut], at: str) -> dict[str, Any]:
+def _compared(tables: Mapping[str, Lut], setting: Setting) -> dict[str, Any]:
     """Everything the tables say of the rows that all of them were asked for, at one setting.
 
     Raises:
@@ -88,30 +87,32 @@ def _compared(tables: Mapping[str, Lut], at: str) -> dict[str, Any]:
     first, *others = tables.values()
     for other in others:
         luts.refuse_mixing(first.environment, other.environment, str(first.path), str(other.path), but=OWN)
-    asked = [{key for key, setting in table.rows if setting == at} for table in tables.values()]
+    asked = [set(table.rows_at(setting)) for table in tables.values()]
     keys = sorted(set.intersection(*asked))
     if not keys:
         counts = ", ".join(f"{runtime} {len(mine)}" for runtime, mine in zip(tables, asked, strict=True))
-        raise UsageError(f"No row at {at} is in all tables (rows: {counts}). Profile the same spaces under each runtime.")
-    rows = _rows(tables, keys, at)
+        raise UsageError(
+            f"No row at {setting.key} is in all tables (rows: {counts}). Profile the same spaces under each runtime."
+        )
+    rows = _rows(tables, keys, setting)
     return {
-        "setting": at,
+        "setting": setting.key,
         "base": next(iter(tables)),
-        "runtimes": {runtime: _summary(table, keys, at) for runtime, table in tables.items()},
+        "runtimes": {runtime: _summary(table, keys, setting) for runtime, table in tables.items()},
         "only_some": len(set.union(*asked)) - len(keys),
         "kinds": _kinds(rows, list(tables)),
         "rows": rows,
     }
 
 
-def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) -> tuple[dict[str, Lut], dict[str, str]]:
+def _tables(target: Target, asked: Sequence[str]) -> tuple[dict[str, Lut], dict[str, str]]:
     """(runtime -> its table, runtime -> why it is left out); what was asked for by name is never left out silently."""
-    stems = [path.stem for path in place.each("luts", device, pattern="*.parquet")]
+    stems = [path.stem for path in target.workspace.each("luts", target.device, pattern="*.parquet")]
     # onnxruntime first, where nobody says otherwise: it is what results are held against.
     every = sorted((stem for stem in stems if not stem.endswith(".networks")), key=lambda s: (s != DEFAULT_RUNTIME, s))
     tables, left_out = {}, {}
     for runtime in asked or every:
-        table = Lut.read(luts.find_lut(place, device, runtime), local)
+        table = Lut.of(replace(target, runtime=runtime))
         try:
             table.require_timed()
         except MeasurementError as error:
@@ -123,9 +124,10 @@ def _tables(place: Workspace, device: str, asked: Sequence[str], local: bool) ->
     return tables, left_out
 
 
-def _summary(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
+def _summary(table: Lut, keys: Sequence[str], setting: Setting) -> dict[str, Any]:
     """One runtime: where it ran, how much of it is measured and how steadily, what it refused."""
-    mine = [table.rows[key, at] for key in keys]
+    rows = table.rows_at(setting)
+    mine = [rows[key] for key in keys]
     timed = [row for row in mine if row["latency_min_ms"] is not None]
     spreads = [row["min_spread"] for row in timed if row["min_spread"] is not None]
     return {
@@ -139,14 +141,15 @@ def _summary(table: Lut, keys: Sequence[str], at: str) -> dict[str, Any]:
     }
 
 
-def _rows(tables: Mapping[str, Lut], keys: Sequence[str], at: str) -> list[dict[str, Any]]:
+def _rows(tables: Mapping[str, Lut], keys: Sequence[str], setting: Setting) -> list[dict[str, Any]]:
     slower: dict[tuple[str, str, str], bool] = {}
     """(op, runtime, other runtime) -> whether the other one is slower beyond noise, as a share of the first one's latency."""
     for (a, mine), (b, other) in permutations(tables.items(), 2):
-        slower.update({(row.key, a, b): row.answer == "slower" for row in diff.diff(mine, other, at).rows})
+        slower.update({(row.key, a, b): row.answer == "slower" for row in diff.diff(mine, other, setting.key).rows})
+    rows_at = {runtime: table.rows_at(setting) for runtime, table in tables.items()}
     rows = []
     for key in keys:
-        cells = {runtime: table.rows[key, at] for runtime, table in tables.items()}
+        cells = {runtime: each[key] for runtime, each in rows_at.items()}
         timed = {
             runtime: float(cell["latency_min_ms"]) for runtime, cell in cells.items() if cell["latency_min_ms"] is not None
         }

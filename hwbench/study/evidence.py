@@ -21,7 +21,7 @@ from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.lut import table as luts
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.optimize import schema as optimize_schema
@@ -116,8 +116,8 @@ class Evidence:
     def lut_rows(self) -> dict[OpSpec, Mapping[str, Any] | None]:
         """The space's ops with their rows at this setting; None where the table has no latency."""
         specs = slots.distinct_specs(registry.get("space", self.space))
-        found = {spec: self.lut.rows.get((spec.key, self.setting.key)) for spec in specs}
-        return {spec: row if row is not None and row["latency_min_ms"] is not None else None for spec, row in found.items()}
+        rows, timed = self.lut.rows_at(self.setting), self.lut.values(self.setting)
+        return {spec: rows[spec.key] if spec.key in timed else None for spec in specs}
 
 
 def read(folder: Path, place: Workspace) -> Evidence:
@@ -157,7 +157,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
         random=[row for row in rows if row["role"] == "random"],
         trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
         chosen=searched_with(folder, document, LATENCY, place),
-        lut=Lut.read(luts.find_lut(place, about["device"], about["runtime"])),
+        lut=Lut.of(Target(about["device"], about["runtime"], Setting(**about["setting"]), place), [document["space"]]),
         device=device,
     )
 

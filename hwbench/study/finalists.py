@@ -15,14 +15,14 @@ import numpy as np
 from hwbench.core.errors import MeasurementError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
-from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.network.spec import Setting
 from hwbench.optimize.limit import INSTRUCTIONS, instructions_m
+from hwbench.profiler.live_target import LiveTarget, connect_or_reason
 from hwbench.profiler.networks import measure_networks
-from hwbench.profiler.target import Target, answering
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
 
@@ -32,25 +32,27 @@ SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A budget's statistic -> the column that says how well it repeats."""
 
 
-def timed_target(device: str, runtime: str, place: Workspace) -> Target | str:
-    """The device a search was for, if it answers now and can be timed; else why not, in one sentence."""
-    target = answering(device, runtime, place)
-    if isinstance(target, Target) and target.counts:
-        return f"Device {target.name} is emulated: instructions are counted there, time means nothing."
-    return target
+def timed_target(target: Target) -> LiveTarget | str:
+    """The target of a search, if its device answers now and can be timed; else why not, in one sentence."""
+    live = connect_or_reason(target)
+    if isinstance(live, LiveTarget) and live.counts:
+        return f"Device {target.device} is emulated: instructions are counted there, time means nothing."
+    return live
 
 
-def check_environment(rests_on: Environment, card: Path, target: Target) -> None:
+def check_environment(rests_on: Environment, card: Path, live: LiveTarget) -> None:
     """Raises EnvironmentMismatch unless the device, as it answers now, is what a predictor with that card was fitted on."""
-    if target.name == devices.local_name():
-        luts.check_local(rests_on, card)
+    device = live.target.device
+    if device == devices.local_name():
+        luts.check_local(rests_on, card, live.target)
     else:
-        luts.refuse_mixing(rests_on, target.environment, str(card), f"what device {target.name} runs now")
+        luts.refuse_mixing(rests_on, live.environment, str(card), f"what device {device} runs now")
 
 
-def measured_where(about: Mapping[str, Any], target: Target) -> str:
+def measured_where(about: Mapping[str, Any], live: LiveTarget) -> str:
     """How the budget's numbers are known."""
-    where = "here" if target.name == devices.local_name() else f"on {target.name}"
+    device = live.target.device
+    where = "here" if device == devices.local_name() else f"on {device}"
     return f"measured {where} ({about['statistic']})"
 
 
@@ -130,9 +132,9 @@ def counted_m(
     Whole networks are counted where the emulator is set up; else the counted rows of their ops are summed.
     """
     device, _, other = name.removeprefix(INSTRUCTIONS).partition("/")
-    target = answering(device, other or runtime, Workspace.at(workspace))
-    if isinstance(target, Target) and target.counts:
-        rows = measure_networks([finalists], setting=setting, workspace=workspace, tick=tick, target=target)
+    live = connect_or_reason(Target.of(device, other or runtime, setting, workspace))
+    if isinstance(live, LiveTarget) and live.counts:
+        rows = measure_networks([finalists], live, tick=tick)
         counted = [rows[key] for key in finalists.keys]
         apart = [row["reason"] for row in counted if row["verdict"] != STABLE]
         doubt = f"; {len(apart)} of {len(counted)} do not repeat ({apart[0]})" if apart else ""

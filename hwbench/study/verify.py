@@ -27,8 +27,8 @@ from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.device import target as targets
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import latency
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
@@ -41,9 +41,9 @@ from hwbench.predictor.baselines import flops_of, primitive_sum_ms
 from hwbench.predictor.card import CARD
 from hwbench.predictor.models import Chosen
 from hwbench.predictor.space_latency import Fitted
+from hwbench.profiler.live_target import LiveTarget
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.target import Target
 from hwbench.space import lowering as spaces
 from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
 from hwbench.space.sample import sample
@@ -109,23 +109,23 @@ def verify(
         "seed": seed,
         "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    target = timed_target(about["device"], about["runtime"], place)
+    live = timed_target(Target(about["device"], about["runtime"], Setting(**about["setting"]), place))
     fitted = chosen.model
-    if isinstance(target, Target) and not isinstance(fitted, Fitted):
-        target = (
+    if isinstance(live, LiveTarget) and not isinstance(fitted, Fitted):
+        live = (
             f"{chosen.latency.facts.name} rests on a table of others, whose numbers hwbench's own would not compare with. "
             f"Run: hwbench profile --device {about['device']} --space {document['space']}"
         )
-    if isinstance(target, str) or not isinstance(fitted, Fitted):
-        limits = check_limits(folder, document, finalists, [], workspace, tick, f"not measured: {target}")
-        return write_unmeasured(folder, {**known, **unmeasured(about, finalists, str(target)), "limits": limits})
-    check_environment(Environment(fitted.card.environment), fitted.folder / CARD, target)
+    if isinstance(live, str) or not isinstance(fitted, Fitted):
+        limits = check_limits(folder, document, finalists, [], workspace, tick, f"not measured: {live}")
+        return write_unmeasured(folder, {**known, **unmeasured(about, finalists, str(live)), "limits": limits})
+    check_environment(Environment(fitted.card.environment), fitted.folder / CARD, live)
     fitted_on = {*fitted.card.fit_networks, *fitted.card.holdout_networks, *finalists.keys}
     drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
     sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
     roles = ["winner", *["finalist"] * (len(finalists) - 1)]
-    rows = compare(sets, fitted, about["statistic"], workspace, policy, tick, roles, target)
-    limits = check_limits(folder, document, finalists, rows[: len(finalists)], workspace, tick, measured_where(about, target))
+    rows = compare(sets, fitted, about["statistic"], policy, tick, roles, live)
+    limits = check_limits(folder, document, finalists, rows[: len(finalists)], workspace, tick, measured_where(about, live))
     summary = {
         **known,
         "measured": True,
@@ -151,7 +151,7 @@ def searched_with(folder: Path, document: Mapping[str, Any], limit: str, place: 
     used = {**about.get("predictors", {}).get(limit, {}), "fingerprint": fingerprint}
     device, _, runtime = limit.removeprefix(ELSEWHERE).partition("/")
     where = about["device"] if limit == LATENCY else devices.resolve(device, place.root)
-    target = targets.Target(where, runtime or about["runtime"], Setting(**about["setting"]), place)
+    target = Target(where, runtime or about["runtime"], Setting(**about["setting"]), place)
     return models.kept(folder, used, space, about["statistic"], target)
 
 
@@ -164,22 +164,20 @@ def compare(
     sets: Sequence[Architectures],
     fitted: Fitted,
     statistic: str,
-    workspace: str | Path = ".",
     policy: Policy = NETWORK_POLICY,
     tick: Tick = no_tick,
     roles: Sequence[str] = (),
-    target: Target | None = None,
+    live: LiveTarget | None = None,
 ) -> list[dict[str, Any]]:
     """Measures architectures and puts every estimate beside; `roles` name those of the first set, the rest is random."""
-    card = fitted.card
 
     def measure(these: Sequence[Architectures], how: Policy) -> dict[str, dict[str, Any]]:
-        return measure_networks(these, card.device, card.runtime, fitted.target.setting, workspace, how, tick, target)
+        return measure_networks(these, live or fitted.target, how, tick)
 
     measured = measure(sets, policy)
     if roles:
         measured = measure_on(sets[0], measured, lambda some: measure([some], policy.longer()))
-    table = Lut.read(luts.find_lut(Workspace.at(workspace), card.device, card.runtime))
+    table = Lut.read(luts.find_lut(fitted.target))
     keep = {c.name for c in study_schema.VERIFICATION.columns}
     rows: list[dict[str, Any]] = []
     for architectures in sets:
@@ -203,10 +201,7 @@ def compare(
 def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) -> dict[str, float]:
     """What simpler estimates say of a workload; NaN where they cannot."""
     calibrated = fitted.card.statistics[statistic].baselines or {}
-    at = fitted.target.setting.key
-    rows_ms = {
-        key: row["latency_min_ms"] for (key, s), row in table.rows.items() if s == at and row["latency_min_ms"] is not None
-    }
+    rows_ms = table.values(fitted.target.setting)
     counts = workload.counts()
     plain = float(sum(n * rows_ms.get(spec.key, float("nan")) for spec, n in counts.items()))
     primitive = primitive_sum_ms(workload, rows_ms)

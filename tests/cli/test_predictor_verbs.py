@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import hwbench
 from hwbench.cli.main import build
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.predictor import active
 
 
@@ -103,9 +104,9 @@ def test_profile_until_says_how_far_it_came(monkeypatch, tmp_path, reached, said
     assert said in done.output
     assert "failed: a(): failed: x" in done.output
     assert "and 2 more: hwbench lut show" in done.output
-    goal, spaces, where = asked[0][0], asked[0][1], asked[0][2]
-    assert (goal, spaces, where) == ("p95 error < 3 %", ["bert"], "local")
-    assert asked[0][7].max_processes == 2
+    goal, spaces, target, _, policy, _ = asked[0]
+    assert (goal, spaces, target) == ("p95 error < 3 %", ["bert"], Target.of(workspace=tmp_path))
+    assert policy.max_processes == 2
     found = json.loads(CliRunner().invoke(build(), [*command, "--json"]).output.splitlines()[-1])
     assert (found["usable_rows"], found["reached"], found["steps"][-1]["expected"]["p95"]) == (12, reached, 0.029)
 

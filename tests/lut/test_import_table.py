@@ -13,7 +13,9 @@ import pytest
 
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
+from hwbench.lut import table as luts
 from hwbench.lut.importers import import_table
 from hwbench.lut.table import Lut
 from hwbench.network.op import base as ops
@@ -163,7 +165,7 @@ def test_an_imported_table_answers_by_published_key(tmp_path, table):
     assert error.value.keys == tuple(sorted(absent))
     spec = import_table.spec_of(POOL, "once-for-all")
     with pytest.raises(MissingOps):
-        stored.latency_ms([spec], Setting(), "min")  # a mean is no minimum
+        stored.column([spec], Target("pixel-1"))  # a mean is no minimum
 
 
 def test_tables_of_two_devices_or_runtimes_do_not_mix(tmp_path, table):
@@ -171,9 +173,10 @@ def test_tables_of_two_devices_or_runtimes_do_not_mix(tmp_path, table):
     for changed in ({"runtime": "onnxruntime"}, {"device": "pixel-1", "runtime": "tflite"}):
         other = Lut.read(load(table, tmp_path, **changed).path)
         with pytest.raises(EnvironmentMismatch):
-            mine.merge(other)
+            luts.refuse_mixing(mine.environment, other.environment, "mine", "other")
     again = Lut.read(load(table, tmp_path, runtime="tflite", out=tmp_path / "again.parquet").path)
-    assert mine.merge(again).rows == mine.rows
+    luts.refuse_mixing(mine.environment, again.environment, "mine", "again")
+    assert again.rows == mine.rows
 
 
 def test_a_stored_table_is_never_overwritten(tmp_path, table):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-import hwbench
 from hwbench.core.errors import EnvironmentMismatch, MissingOps, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import fold as lut_fold
 from hwbench.lut import table as luts
 from hwbench.lut.fold import fold
 from hwbench.lut.journal import Journal
-from hwbench.lut.networks import fold_networks, read_networks
+from hwbench.lut.networks import find_networks, fold_networks, networks_path, read_networks
 from hwbench.lut.sample import Sample
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
@@ -103,7 +102,7 @@ def test_a_failure_is_a_status_and_never_a_number(tmp_path):
     assert (gelu["status"], gelu["reason"], gelu["samples"], gelu["processes"]) == ("crashed", "worker ended by signal 9", 0, 0)
     assert (relu["status"], relu["reason"]) == ("refused", "no kernel")  # the last word
     assert (add["status"], add["latency_min_ms"]) == ("ok", 2.0)  # it worked the second time
-    assert found.missing([GELU, RELU, ADD], Setting()) == [GELU.key, RELU.key]
+    assert set(found.values(Setting())) == {ADD.key}
 
 
 def test_settings_stay_apart_and_other_machines_stay_out(tmp_path):
@@ -134,15 +133,30 @@ def test_a_fold_can_be_repeated_and_read_back(tmp_path):
     assert [key for key, _ in shuffled.rows] == sorted(key for key, _ in shuffled.rows)
 
 
+def values_of(space: str, genes: bytes) -> dict[str, object]:
+    return {"of": space, "genes": list(genes)}
+
+
 def test_samples_of_networks_killed_before_their_fold_are_kept(tmp_path):
-    drawn = hwbench.sample("autoformer-tiny", 2, seed=3)
-    rounds = [(Sample(key, 0, 0, "w", "ok", (30.0 * MS,), 1), Setting(), HERE) for key in drawn.keys]
+    keys = ["some-space:size=4/0001", "some-space:size=4/0203"]
+    rounds = [(Sample(key, 0, 0, "w", "ok", (30.0 * MS,), 1), Setting(), HERE) for key in keys]
     path = tmp_path / "onnxruntime.networks.parquet"
-    fold_networks(write(tmp_path, *rounds), path, HERE, 0.01, {drawn.keys[1]: drawn.values[1]})
+    fold_networks(write(tmp_path, *rounds), path, HERE, 0.01, {keys[1]: {"depth": 3}}, values_of)
     rows, environment = read_networks(path)
-    assert {row["key"]: json.loads(row["architecture"]) for row in rows} == dict(zip(drawn.keys, drawn.values, strict=True))
-    assert {row["space"] for row in rows} == {"autoformer-tiny"}
+    known = {keys[0]: {"of": "some-space:size=4", "genes": [0, 1]}, keys[1]: {"depth": 3}}
+    assert {row["key"]: json.loads(row["architecture"]) for row in rows} == known
+    assert {row["space"] for row in rows} == {"some-space:size=4"}
     assert environment == HERE
+
+
+def test_networks_have_a_table_of_their_own_in_the_workspace_or_shipped(tmp_path, nothing_packaged):
+    at = target(tmp_path, runtime="ncnn")
+    assert networks_path(at) == tmp_path / "luts" / "pi4" / "ncnn.networks.parquet"
+    assert find_networks(at) is None
+    shipped = nothing_packaged / "luts" / "pi4" / "ncnn.networks.parquet"
+    shipped.parent.mkdir(parents=True)
+    shipped.touch()
+    assert find_networks(at) == shipped
 
 
 # Bursts, overhead, editions, verdicts in the fold
@@ -217,10 +231,9 @@ def test_a_warm_empty_call_is_not_taken_off_other_scenarios(tmp_path, scenario):
 
 
 def test_a_network_pays_for_its_call(tmp_path):
-    drawn = hwbench.sample("autoformer-tiny", 1, seed=3)
-    sample = Sample(drawn.keys[0], 0, 0, "w", "ok", (30.0 * MS,), 1, empty_ns=0.5 * MS)
+    sample = Sample("some-space/00", 0, 0, "w", "ok", (30.0 * MS,), 1, empty_ns=0.5 * MS)
     path = tmp_path / "onnxruntime.networks.parquet"
-    fold_networks(write(tmp_path, (sample, Setting(), HERE)), path, HERE, 0.01, {})
+    fold_networks(write(tmp_path, (sample, Setting(), HERE)), path, HERE, 0.01, {}, values_of)
     (row,) = read_networks(path)[0]
     assert row["latency_min_ms"] == 30.0
     assert "overhead_ms" not in row
@@ -230,7 +243,7 @@ def test_the_newest_edition_counts_and_older_ones_can_be_asked_for(tmp_path):
     samples = [*bursts(GELU, 2.0), *bursts(RELU, 1.0), *bursts(GELU, 3.0, ("x0", "x1", "x2"), edition=2)]
     journal = write(tmp_path, *samples)
     newest = fold(journal, tmp_path / "onnxruntime.parquet", HERE, 0.06)
-    assert newest.latency_ms([GELU, RELU], Setting(), "min").tolist() == [3.0, 1.0]
+    assert newest.column([GELU, RELU], target(tmp_path)).tolist() == [3.0, 1.0]
     assert newest.rows[GELU.key, Setting().key]["processes"] == 3  # editions are not mixed
     editions = {(GELU.key, Setting().key): 1}
     older = lut_fold.table_of(journal, tmp_path / "onnxruntime.parquet", HERE, 0.06, editions)
@@ -249,10 +262,10 @@ def test_an_edition_that_only_failed_hides_nothing(tmp_path):
 
 def test_an_edition_just_begun_does_not_hide_a_whole_one(tmp_path):
     begun = bursts(GELU, 3.0, ("x0", "x1"), edition=2)
-    assert table(tmp_path, *bursts(GELU, 2.0), *begun).latency_ms([GELU], Setting(), "min") == [2.0]
+    assert table(tmp_path, *bursts(GELU, 2.0), *begun).column([GELU], target(tmp_path)) == [2.0]
     as_good = bursts(GELU, 3.0, ("x0", "x1"), edition=2)
     found = table(tmp_path / "both short", *bursts(GELU, 2.0, ("w0", "w1")), *as_good)
-    assert found.latency_ms([GELU], Setting(), "min") == [3.0]
+    assert found.column([GELU], target(tmp_path)) == [3.0]
 
 
 def test_the_fold_judges_by_canary_load_and_throttling(tmp_path):
@@ -308,71 +321,87 @@ def test_links_tell_that_a_group_ran_apart(tmp_path):
 # Looking up
 
 
-def test_latencies_are_looked_up_by_key_setting_and_statistic(tmp_path):
-    found = table(tmp_path, *taken(GELU), *taken(RELU, {"a": [1.0, 1.5, 4.0]}))
-    assert found.latency_ms([RELU, GELU, RELU], Setting(), "min").tolist() == [1.0, 2.0, 1.0]
-    assert found.latency_ms([RELU, GELU], Setting(), "p50") == pytest.approx([1.5, 3.0], rel=1e-12)
-    assert found.latency_ms([], Setting(), "min").tolist() == []
+def target(folder, **changed) -> Target:
+    return Target(**{"device": "pi4", "workspace": Workspace.at(folder), **changed})
 
 
-def test_missing_ops_are_all_listed_with_the_command(tmp_path):
+def test_numbers_are_looked_up_by_key_setting_and_column(tmp_path):
+    found = table(tmp_path, *taken(GELU), *taken(RELU, {"a": [1.0, 1.5, 4.0]}), *failed(ADD, "refused", "no"))
+    at = target(tmp_path)
+    assert found.column([RELU, GELU, RELU], at).tolist() == [1.0, 2.0, 1.0]
+    assert found.column([RELU, GELU], at, luts.STATISTICS["p50"]) == pytest.approx([1.5, 3.0], rel=1e-12)
+    assert found.column([], at).tolist() == []
+    assert found.values(Setting()) == {GELU.key: 2.0, RELU.key: 1.0}  # a row without a latency answers for nothing
+    assert found.values(Setting(), luts.INSTRUCTIONS) == found.values(Setting(batch=2)) == {}
+
+
+def test_rows_are_looked_up_by_key_and_setting(tmp_path):
+    two = Setting(threads=2)
+    found = table(tmp_path, *taken(GELU), *bursts(RELU, 1.0, setting=two), *failed(ADD, "refused", "no"))
+    assert found.settings == [Setting().key, two.key]
+    assert set(found.rows_at(Setting())) == {GELU.key, ADD.key}
+    assert found.row(ADD.key, Setting()) == found.rows_at(Setting())[ADD.key] == found.rows[ADD.key, Setting().key]
+    assert found.row(RELU.key, Setting()) is None
+    assert found.row(RELU.key, two)["latency_min_ms"] == 1.0
+
+
+def test_missing_ops_are_all_listed_with_a_command_that_can_be_pasted(tmp_path):
     found = table(tmp_path, *taken(GELU))
     wide = [OpSpec.of("relu", tokens=3, dim=dim) for dim in range(4, 10)]
+    at = target(tmp_path, setting=Setting(threads=2))
     with pytest.raises(MissingOps) as error:
-        found.latency_ms([GELU, *wide, *wide], Setting(), "min")
+        found.column([GELU, *wide, *wide], target(tmp_path), spaces=["autoformer-tiny", "bert"])
     assert error.value.keys == tuple(spec.key for spec in wide)
     text = one_line(error)
     assert "6 ops have no latency at fp32-b1-t1-back-to-back" in text
     assert all(spec.key in text for spec in wide[:4])
     assert "and 2 more" in text
-    assert text.endswith("--space SPACE --batch 1 --threads 1 --dtype fp32")
-    with pytest.raises(MissingOps, match="--batch 8 --threads 2"):
-        found.latency_ms([GELU], Setting(batch=8, threads=2), "min")
-
-
-def test_coverage_counts_every_occurrence(tmp_path):
-    found = table(tmp_path, *taken(GELU), *failed(ADD, "refused", "no"))
-    assert found.coverage([GELU, GELU, GELU, RELU], Setting()) == 0.75
-    assert found.coverage([GELU], Setting(batch=2)) == 0.0
-    assert found.coverage([ADD], Setting()) == 0.0  # a row without a latency answers for nothing
+    assert text.endswith(f"Run: hwbench profile --space autoformer-tiny --space bert --device pi4 --workspace {tmp_path}")
+    with pytest.raises(MissingOps) as error:
+        found.column([GELU], at)
+    assert one_line(error).endswith(
+        f"Run: hwbench profile --device pi4 --threads 2 --workspace {tmp_path}, with the search space to measure as --space "
+        "(`hwbench list spaces` has their names)."
+    )
+    counted = luts.missing_ops(["a"], at, tmp_path, ["bert"], fitted=True, metric=luts.INSTRUCTIONS)
+    options = f"--space bert --device pi4 --threads 2 --workspace {tmp_path}"
+    assert str(counted).endswith(f"Run: hwbench profile {options}, then: hwbench fit {options}")
+    assert "1 ops have no instructions at" in str(counted)
 
 
 def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path, nothing_packaged):
     with pytest.raises(UsageError) as error:
-        luts.find_lut(Workspace.at(tmp_path), "pi4", "ncnn")
-    asked = "--device pi4 --runtime ncnn --space SPACE"
-    assert one_line(error) == f"There is no table of ncnn on pi4 in {tmp_path}. Run: hwbench profile {asked}"
-    with pytest.raises(UsageError, match=r"Run: hwbench profile --runtime ncnn --space SPACE$"):
-        luts.find_lut(Workspace.at(tmp_path), files.local_name(), "ncnn")
+        luts.find_lut(target(tmp_path, runtime="ncnn"), ["bert"])
+    options = f"--space bert --device pi4 --runtime ncnn --workspace {tmp_path}"
+    assert one_line(error) == f"There is no table of ncnn on pi4 in {tmp_path}. Run: hwbench profile {options}"
+    with pytest.raises(UsageError, match=r"Run: hwbench profile --runtime ncnn --workspace \S+, with the search space"):
+        luts.find_lut(target(tmp_path, device=files.local_name(), runtime="ncnn"))
 
 
 # Mixing
 
 
-def test_merging_keeps_what_more_processes_measured(tmp_path):
-    three, two = {"a": [2.0], "b": [2.0], "c": [2.0]}, {"a": [1.0], "b": [1.0]}
-    mine = table(tmp_path / "mine", *taken(GELU, three), *taken(RELU, two))
-    other = table(tmp_path / "other", *taken(GELU, two), *taken(RELU, three), *taken(ADD, two))
-    merged = mine.merge(other)
-    assert merged.latency_ms([GELU, RELU, ADD], Setting(), "min").tolist() == [2.0, 2.0, 1.0]
-    same = table(tmp_path / "same", *taken(GELU, {"a": [9.0], "b": [9.0], "c": [9.0]}))
-    assert mine.merge(same).latency_ms([GELU], Setting(), "min").tolist() == [2.0]  # a tie stays
-    merged.write(tmp_path / "merged.parquet")
-    assert Lut.read(tmp_path / "merged.parquet").rows == merged.rows
-    assert mine.rows[RELU.key, Setting().key]["processes"] == 2  # neither table was changed
-
-
-def test_merging_unlike_environments_is_refused_naming_both(tmp_path):
+def test_unlike_environments_are_refused_naming_both(tmp_path):
     mine = table(tmp_path / "mine", *taken(GELU))
     other = table(tmp_path / "other", *taken(RELU, environment=ELSEWHERE), environment=ELSEWHERE)
+
+    def refuse(environment: Environment) -> None:
+        luts.refuse_mixing(mine.environment, environment, "mine", "other")
+
     with pytest.raises(EnvironmentMismatch) as error:
-        mine.merge(other)
+        refuse(other.environment)
     text = one_line(error)
     assert "cpu_model is 'A 1' in the first, 'B 2' in the second (1 more differ)" in text
-    assert str(mine.path) in text
-    assert str(other.path) in text
-    older = replace(mine, environment=Environment({**HERE.values, "isa": ["avx"]}))
+    assert text.startswith("mine and other were measured in unlike environments")
     with pytest.raises(EnvironmentMismatch, match=r"isa is 'avx avx2' in the first, 'avx' in the second\. "):
-        mine.merge(older)
-    new_kernel = replace(mine, environment=Environment({**HERE.values, "kernel": "7"}))
-    assert mine.merge(new_kernel).rows == mine.rows
+        refuse(Environment({**HERE.values, "isa": ["avx"]}))
+    refuse(Environment({**HERE.values, "kernel": "7"}))  # another kernel may be mixed
+
+
+def test_a_table_elsewhere_is_refused_as_local_with_what_to_run(tmp_path):
+    stored = Environment({**HERE.values, "runtime": "onnxruntime", "cpu_model": "Some Other CPU"})
+    with pytest.raises(EnvironmentMismatch) as error:
+        luts.check_local(stored, tmp_path / "card.json", Target.of(workspace=tmp_path), ["bert"])
+    text = one_line(error)
+    assert text.startswith(f"{tmp_path / 'card.json'} was measured on another machine or runtime: ")
+    assert text.endswith(f"or measure here. Run: hwbench profile --space bert --workspace {tmp_path}")

@@ -8,6 +8,8 @@ import pytest
 import hwbench
 from hwbench.core.errors import MeasurementError, MissingOps, UsageError
 from hwbench.device import emulator
+from hwbench.device.target import Target
+from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.optimize import limit
@@ -21,7 +23,7 @@ SPECS = [OpSpec.of("linear", tokens=9, **{"in": 24}, out=48), OpSpec.of("relu", 
 def counted(tmp_path_factory) -> ProfileResult:
     """Two ops, counted."""
     emulator.set_up("x86-64")
-    return profile_specs(SPECS, DEVICE, workspace=tmp_path_factory.mktemp("counted"))
+    return profile_specs(SPECS, Target.of(DEVICE, workspace=tmp_path_factory.mktemp("counted")))
 
 
 def test_no_predictor_is_fitted_on_counts(counted):
@@ -32,10 +34,11 @@ def test_no_predictor_is_fitted_on_counts(counted):
 def test_a_limit_sums_the_rows_and_names_what_is_missing(counted):
     place = counted.path.parents[2]
     found = limit.instructions_m(f"instructions_m@{DEVICE}", SPECS, "onnxruntime", Setting(), place)
-    np.testing.assert_allclose(found, Lut.read(counted.path).instructions(SPECS, Setting()) / 1e6)
+    np.testing.assert_allclose(found, Lut.read(counted.path).column(SPECS, Target(DEVICE), luts.INSTRUCTIONS) / 1e6)
     other = OpSpec.of("gelu", tokens=3, dim=4)
     with pytest.raises(
-        MissingOps, match=f"1 ops have no instructions at .* Run: hwbench profile --device {DEVICE} --space SPACE"
+        MissingOps,
+        match=rf"1 ops have no instructions at .* Run: hwbench profile --device {DEVICE} .*, with the search space",
     ):
         limit.instructions_m(f"instructions_m@{DEVICE}", [other], "onnxruntime", Setting(), place)
     with pytest.raises(UsageError, match="There is no table of openvino on emulated-x86-64"):

@@ -11,6 +11,7 @@ import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import active
@@ -165,12 +166,14 @@ def test_profiling_stops_when_the_goal_is_met_and_goes_on_from_there(tiny_worksp
     shutil.copytree(tiny_workspace / "devices", root / "devices")
     path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     seen = []
-    done = active.profile_until("p95 error < 500 %", TINY, workspace=root, policy=fast_policy, tick=lambda *at: seen.append(at))
+    done = active.profile_until(
+        "p95 error < 500 %", TINY, Target.of(workspace=root), policy=fast_policy, tick=lambda *at: seen.append(at)
+    )
     assert done.reached
     assert done.usable_rows == done.measured_rows == len(Lut.read(path).rows) < done.rows == 18
     assert (done.path, done.goal, len(done.steps)) == (path, "p95 error < 500 %", 1)
     assert seen == [(done.usable_rows, 18)]
-    full = active.profile_until("mean error < 0.000001 %", TINY, workspace=root, policy=fast_policy)
+    full = active.profile_until("mean error < 0.000001 %", TINY, Target.of(workspace=root), policy=fast_policy)
     assert full.measured_rows == 18 - done.measured_rows, "what is there is not measured again"
     assert (full.usable_rows, full.reached) == (18, True)
     assert full.steps[-1].expected == {"mean": 0.0, "p95": 0.0}
@@ -179,15 +182,15 @@ def test_profiling_stops_when_the_goal_is_met_and_goes_on_from_there(tiny_worksp
 
 def test_a_table_that_is_complete_is_enough(tiny_workspace, tmp_path, fast_policy):
     root = shutil.copytree(tiny_workspace, tmp_path / "workspace")
-    done = active.profile_until("p95 error < 1 %", TINY, workspace=root, policy=fast_policy)
+    done = active.profile_until("p95 error < 1 %", TINY, Target.of(workspace=root), policy=fast_policy)
     assert (done.measured_rows, done.usable_rows, done.reached) == (0, 18, True)
 
 
 def test_what_cannot_be_judged_is_refused(tmp_path):
     with pytest.raises(UsageError, match="--level must be blocks, not primitives"):
-        active.profile_until("p95 error < 3 %", TINY, workspace=tmp_path, level="primitives")
+        active.profile_until("p95 error < 3 %", TINY, Target.of(workspace=tmp_path), level="primitives")
     with pytest.raises(UsageError, match="is not understood"):
-        active.profile_until("soon", TINY, workspace=tmp_path)
+        active.profile_until("soon", TINY, Target.of(workspace=tmp_path))
 
 
 def test_a_group_that_cannot_be_measured_is_said(tiny_workspace, tmp_path, fast_policy, monkeypatch):
@@ -204,7 +207,7 @@ def test_a_group_that_cannot_be_measured_is_said(tiny_workspace, tmp_path, fast_
 
     monkeypatch.setattr(active, "profile_specs", refused)
     with pytest.raises(MeasurementError, match=r"No row of classifier_head could be measured \(failed: no such kernel\);"):
-        active.profile_until("p95 error < 3 %", TINY, workspace=root, policy=fast_policy)
+        active.profile_until("p95 error < 3 %", TINY, Target.of(workspace=root), policy=fast_policy)
 
 
 def test_usage_counts_what_networks_run():

@@ -32,7 +32,7 @@ from hwbench.predictor.onnx_latency import OnnxLatency, SpaceKernels
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import LEAST, catalogue
-from hwbench.profiler.target import current_environment
+from hwbench.profiler.live_target import current_environment
 from hwbench.space import activity, lowering, slots
 
 HERE = Target.of()
@@ -113,7 +113,7 @@ def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Pat
 
 
 def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
-    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
     answer = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
     specs = [spec for _, spec in found.layers]
     ms, _ = model.predict(specs)
@@ -126,7 +126,7 @@ def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
 
 
 def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
-    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
     first = found.layers[0][1]
     plain = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
     known = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {first.key: 5.0})).predict_model(found)
@@ -140,7 +140,7 @@ def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
 def test_a_kernel_nobody_covers_is_named_with_the_command(tmp_path, model):
     path = two_layers(tmp_path / "m.onnx", "Selu")
     with pytest.raises(MissingOps, match=r"Selu.*Run: hwbench profile --model") as caught:
-        OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(kernel_detection.dissect(path))
+        OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(kernel_detection.detect(path))
     assert all(key.startswith("kernel(") for key in caught.value.keys)
 
 
@@ -163,7 +163,7 @@ def test_prices_follow_the_kernels_between_sizes(model):
 
 
 def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
-    found = kernel_detection.dissect(two_layers(tmp_path / "m.onnx"))
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
     slow = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {}, stream_ms_per_mb=100.0)).predict_model(found)
     megabytes = 64 * 128 * 4 / 1e6
     assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled

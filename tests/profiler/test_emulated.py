@@ -8,6 +8,8 @@ import pytest
 
 from hwbench.core.errors import MeasurementError, MissingOps
 from hwbench.device import emulator
+from hwbench.device.target import Target
+from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
@@ -24,7 +26,7 @@ SPECS = [
 def counted(tmp_path_factory) -> list[ProfileResult]:
     """The same two ops, counted in two workspaces whose paths are equally long."""
     emulator.set_up("x86-64")
-    return [profile_specs(SPECS, DEVICE, workspace=tmp_path_factory.mktemp(name)) for name in ("one", "two")]
+    return [profile_specs(SPECS, Target.of(DEVICE, workspace=tmp_path_factory.mktemp(name))) for name in ("one", "two")]
 
 
 def test_counts_repeat_and_time_is_never_stored(counted):
@@ -37,14 +39,14 @@ def test_counts_repeat_and_time_is_never_stored(counted):
         assert (row["status"], row["processes"], row["executes_on"]) == ("ok", 2, "cpu")
         assert row["reason"].startswith("counts of 2 processes lie ")
     macs = 9 * 24 * 48
-    assert first.instructions([SPECS[1]], Setting())[0] > macs / 16  # eight products an instruction, two at best
+    assert first.values(Setting(), luts.INSTRUCTIONS)[SPECS[1].key] > macs / 16  # eight products an instruction, two at best
     entries = list(Journal(counted[0].path.with_suffix(".samples.jsonl")).matching())
     assert {entry.sample.readings_ns for entry in entries} == {()}
     assert all(len(entry.sample.instructions) == 2 and entry.sample.load_ms is None for entry in entries)
 
 
 def test_a_second_profile_counts_nothing_anew(counted):
-    again = profile_specs(SPECS, DEVICE, workspace=counted[0].path.parents[2])
+    again = profile_specs(SPECS, Target.of(DEVICE, workspace=counted[0].path.parents[2]))
     assert (again.rows, again.measured_rounds, again.failed) == (2, 0, {})
 
 
@@ -59,5 +61,5 @@ def test_counts_are_no_latencies(counted):
 def test_an_emulator_that_is_not_set_up_says_how(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("HWBENCH_CACHE", str(tmp_path / "cache"))
     with pytest.raises(MeasurementError, match=f"hwbench device setup {DEVICE}") as error:
-        profile_specs(SPECS, DEVICE, workspace=tmp_path)
+        profile_specs(SPECS, Target.of(DEVICE, workspace=tmp_path))
     assert "\n" not in str(error.value)

@@ -694,7 +694,7 @@ def test_a_full_disk_there_refuses_the_item_and_goes_on(tmp_path, fast_policy):
     def item(key: str, path: Path) -> Item:
         return Item(key, SETTING, lambda: (str(path), hashlib.sha256(path.read_bytes()).hexdigest()))
 
-    plan = Plan(replace(fast_policy, min_processes=1, max_processes=1, rounds=1), "onnxruntime", reach=Full())
+    plan = Plan(replace(fast_policy, min_processes=1, max_processes=1, rounds=1), "onnxruntime", transport=Full())
     taken = {s.key: s for s in collect([item("large", large), item("small", small)], plan)}
     assert taken["small"].status == "ok"
     assert taken["large"].status == "refused"

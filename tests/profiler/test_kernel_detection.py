@@ -18,7 +18,7 @@ from hwbench.network import onnx_writer, work
 from hwbench.network.op import base as ops
 from hwbench.network.op.kernel import results
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.profiler.kernel_detection import Anatomy, dissect
+from hwbench.profiler.kernel_detection import DetectedKernels, detect
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
@@ -47,19 +47,19 @@ def linear(path: Path, batch: int | str | None = 2, **how) -> Path:
     return save(path, nodes, [info("x", FLOAT, [batch, 5, 64])], [array("w", ramp(64, 48)), array("b", ramp(48))], **how)
 
 
-def keys(found: Anatomy) -> list[str]:
+def keys(found: DetectedKernels) -> list[str]:
     return [spec.key for _, spec in found.layers]
 
 
-def types(found: Anatomy) -> list[str]:
+def types(found: DetectedKernels) -> list[str]:
     return [spec["type"] for _, spec in found.layers]
 
 
-def macs(found: Anatomy) -> int:
+def macs(found: DetectedKernels) -> int:
     return work.work_of(found.workload.phases[0].network).macs
 
 
-def assert_kernels_run(found: Anatomy, folder: Path) -> None:
+def assert_kernels_run(found: DetectedKernels, folder: Path) -> None:
     """Every kernel, written as a model of its own, loads, runs and gives the shapes that were stated."""
     for spec in {spec.key: spec for _, spec in found.layers}.values():
         path = folder / "kernel.onnx"
@@ -95,7 +95,7 @@ def exported(tmp_path_factory) -> Path:
 
 
 def test_a_torch_encoder_falls_into_fused_kernels(exported, tmp_path):
-    found = dissect(exported / "encoder.onnx")
+    found = detect(exported / "encoder.onnx")
     assert not found.unknown
     assert found.fused["com.microsoft.SkipLayerNormalization"] == 2
     assert found.fused["com.microsoft.FusedMatMul"] == 2
@@ -106,7 +106,7 @@ def test_a_torch_encoder_falls_into_fused_kernels(exported, tmp_path):
 
 
 def test_a_torch_cnn_falls_into_blocked_convolutions(exported, tmp_path):
-    found = dissect(exported / "cnn.onnx")
+    found = detect(exported / "cnn.onnx")
     assert not found.unknown
     assert found.fused == {
         "com.microsoft.nchwc.ReorderInput": 1, "com.microsoft.nchwc.Conv": 3, "com.microsoft.nchwc.ReorderOutput": 1
@@ -118,7 +118,7 @@ def test_a_torch_cnn_falls_into_blocked_convolutions(exported, tmp_path):
 
 
 def test_layers_are_named_and_their_network_counts_them(tmp_path):
-    found = dissect(linear(tmp_path / "linear.onnx"))
+    found = detect(linear(tmp_path / "linear.onnx"))
     assert types(found) == ["Identity", "Gemm", "Identity"]  # a view, the product with its bias, a view
     assert len({name for name, _ in found.layers}) == 3
     assert found.layers[1][1].key == (
@@ -134,12 +134,12 @@ def test_layers_are_named_and_their_network_counts_them(tmp_path):
 
 def test_nodes_without_a_name_get_one(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Relu", ["x"], ["r"]), node("Tanh", ["r"], ["y"])], [info("x", FLOAT, [2, 3])])
-    assert [name for name, _ in dissect(path).layers] == ["relu_0", "tanh_1"]
+    assert [name for name, _ in detect(path).layers] == ["relu_0", "tanh_1"]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_batch_is_part_of_the_shapes(tmp_path, batch):
-    found = dissect(linear(tmp_path / "linear.onnx", batch))
+    found = detect(linear(tmp_path / "linear.onnx", batch))
     assert macs(found) == batch * 5 * 64 * 48
     assert results(found.layers[1][1])[0].shape == (batch * 5, 48)
 
@@ -148,19 +148,19 @@ def test_the_batch_is_part_of_the_shapes(tmp_path, batch):
 def test_free_sides_are_named_and_shapes_fix_them(tmp_path, batch):
     path = linear(tmp_path / "linear.onnx", batch)
     with pytest.raises(DataError, match=r"input 'x' has no fixed shape: \[.*, 5, 64\]; give --shape x=") as refused:
-        dissect(path)
+        detect(path)
     assert str(path) in str(refused.value)
-    assert macs(dissect(path, shapes={"x": (3, 5, 64)})) == 3 * 5 * 64 * 48
+    assert macs(detect(path, shapes={"x": (3, 5, 64)})) == 3 * 5 * 64 * 48
     for shapes in ({"x": (3, 4, 64)}, {"z": (3, 5, 64)}, {"x": (0, 5, 64)}):
         with pytest.raises(DataError, match=r"which the shape|there is no input 'z'"):
-            dissect(path, shapes=shapes)
+            detect(path, shapes=shapes)
 
 
 @pytest.mark.parametrize("ir", [3, 9])
 def test_a_weight_that_is_also_an_input_is_a_weight(tmp_path, ir):
     nodes = [node("MatMul", ["x", "w"], ["y"])]
     inputs = [info("x", FLOAT, [1, 5, 64]), info("w", FLOAT, [64, 48])]
-    found = dissect(save(tmp_path / "m.onnx", nodes, inputs, [array("w", ramp(64, 48))], ir=ir, opset=8 if ir == 3 else 18))
+    found = detect(save(tmp_path / "m.onnx", nodes, inputs, [array("w", ramp(64, 48))], ir=ir, opset=8 if ir == 3 else 18))
     assert [t.name for t in found.workload.phases[0].network.inputs] == ["x"]
     assert found.layers[-1][1]["inputs"].endswith("_w64x48")
     assert macs(found) == 5 * 64 * 48
@@ -187,7 +187,7 @@ def decomposed_norm(path: Path, opset: int, simple: bool) -> Path:
 )
 def test_a_fusion_the_models_standard_does_not_have_is_a_kernel_all_the_same(tmp_path, simple, kind, version):
     """A row of a new standard's LayerNormalization answers for it: the runtime runs the same kernel."""
-    found = dissect(decomposed_norm(tmp_path / "m.onnx", 13, simple))
+    found = detect(decomposed_norm(tmp_path / "m.onnx", 13, simple))
     weights = "_w64" if simple else "_w64_w64"
     assert keys(found) == [
         f"kernel(attributes=axis.i.n1,inputs=f1x8x64{weights},outputs=f1x8x64,type={kind},version={version})"
@@ -198,14 +198,14 @@ def test_a_fusion_the_models_standard_does_not_have_is_a_kernel_all_the_same(tmp
 
 def test_a_shape_that_rounds_up_is_reproduced(tmp_path):
     pool = node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
-    found = dissect(save(tmp_path / "m.onnx", [pool], [info("x", FLOAT, [1, 3, 7, 7])]))
+    found = detect(save(tmp_path / "m.onnx", [pool], [info("x", FLOAT, [1, 3, 7, 7])]))
     assert results(found.layers[0][1])[0].shape == (1, 3, 4, 4)
     assert_kernels_run(found, tmp_path)
 
 
 def test_a_view_is_no_fusion(tmp_path):
     nodes = [node("Reshape", ["x", "s"], ["r"]), node("Relu", ["r"], ["y"])]
-    found = dissect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 3])], [array("s", np.array([12]))]))
+    found = detect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 3])], [array("s", np.array([12]))]))
     assert types(found) == ["Identity", "Relu"]
     assert found.fused == {}
 
@@ -219,7 +219,7 @@ def test_constants_are_told_by_value_shape_or_type(tmp_path):
         array("from", np.array([1])), array("to", np.array([2**63 - 1])), array("axes", np.array([-1])),
         array("half", np.float32(0.5)), array("mask", np.ones((4, 8), bool)), array("index", np.zeros((2, 3), np.int64)),
     ]  # fmt: skip
-    found = dissect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 9])], constants))
+    found = detect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 9])], constants))
     inputs = {spec["type"]: spec["inputs"] for _, spec in found.layers}
     assert inputs == {
         "Slice": "f4x9_vl1_vl9223372036854775807_vln1", "Mul": "f4x8_c0p5", "Where": "b4x8_f4x8_c0p5", "Gather": "f4x8_i2x3"
@@ -232,7 +232,7 @@ def test_a_shape_that_data_decide_is_taken_from_a_run_that_leaves_nothing_out(tm
         node("NonZero", ["x"], ["n"]), node("Transpose", ["n"], ["t"], perm=[1, 0]), node("GatherND", ["x", "t"], ["g"]),
         node("Relu", ["g"], ["y"]),
     ]  # fmt: skip
-    found = dissect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 3])]))
+    found = detect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 3])]))
     assert not found.unknown
     assert [spec["outputs"] for _, spec in found.layers] == ["i2x12", "i12x2", "f12", "f12"]
     assert_kernels_run(found, tmp_path)
@@ -240,7 +240,7 @@ def test_a_shape_that_data_decide_is_taken_from_a_run_that_leaves_nothing_out(tm
 
 def test_whole_numbers_of_such_a_run_are_valid_as_indices(tmp_path):
     nodes = [node("Gather", ["table", "i"], ["g"]), node("NonZero", ["g"], ["n"]), node("Cast", ["n"], ["y"], to=FLOAT)]
-    found = dissect(save(tmp_path / "m.onnx", nodes, [info("i", INT64, [5])], [array("table", np.ones((1, 2), np.float32))]))
+    found = detect(save(tmp_path / "m.onnx", nodes, [info("i", INT64, [5])], [array("table", np.ones((1, 2), np.float32))]))
     assert [spec["outputs"] for _, spec in found.layers] == ["f5x2", "i2x10", "f2x10"]
 
 
@@ -267,7 +267,7 @@ def loop() -> list:
 )
 def test_control_flow_is_named_as_unknown(tmp_path, nodes, name, said):
     inputs = [info("x", FLOAT, [2, 3]), info("c", BOOL, [])]
-    found = dissect(save(tmp_path / "m.onnx", nodes, inputs))
+    found = detect(save(tmp_path / "m.onnx", nodes, inputs))
     assert found.unknown.keys() == {name}
     assert found.unknown[name].startswith(said)
     assert "(a GRAPH) cannot be stated" in found.unknown[name]
@@ -280,7 +280,7 @@ def test_what_is_no_tensor_is_named_as_unknown_without_a_name_of_its_own(tmp_pat
         node("ConcatFromSequence", ["q"], ["c"], axis=0),
         node("Relu", ["c"], ["y"]),
     ]
-    found = dissect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 3])]))
+    found = detect(save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, [4, 3])]))
     assert dict(found.unknown) == {
         "SplitToSequence 0": "SplitToSequence: 'q' is no plain tensor",
         "ConcatFromSequence 1": "ConcatFromSequence: 'q' is no plain tensor",
@@ -294,21 +294,21 @@ def test_a_model_of_unknown_nodes_only_names_the_first(tmp_path):
     with pytest.raises(
         DataError, match="no node that can be stated as a kernel; first: SplitToSequence: 'q' is no plain tensor"
     ):
-        dissect(path)
+        detect(path)
 
 
 def test_a_model_that_is_a_constant_has_nothing_to_compute(tmp_path):
     path = save(tmp_path / "m.onnx", [node("Neg", ["a"], ["y"])], [], [array("a", ramp(3))])
     with pytest.raises(DataError, match="nothing left to compute once constants are folded"):
-        dissect(path)
+        detect(path)
 
 
 def test_a_model_without_inputs_is_taken_apart(tmp_path):
     nodes = [node("RandomNormal", [], ["r"], shape=[2, 3]), node("Relu", ["r"], ["y"])]
-    assert types(dissect(save(tmp_path / "m.onnx", nodes, []))) == ["RandomNormal", "Relu"]
+    assert types(detect(save(tmp_path / "m.onnx", nodes, []))) == ["RandomNormal", "Relu"]
     nodes = [node("RandomNormal", [], ["r"], shape=[2, 3]), node("SplitToSequence", ["r"], ["q"]),
              node("ConcatFromSequence", ["q"], ["e"], axis=0), node("Relu", ["e"], ["y"])]  # fmt: skip
-    assert [*dissect(save(tmp_path / "m.onnx", nodes, [])).unknown] == ["SplitToSequence 1", "ConcatFromSequence 2"]
+    assert [*detect(save(tmp_path / "m.onnx", nodes, [])).unknown] == ["SplitToSequence 1", "ConcatFromSequence 2"]
 
 
 @pytest.mark.parametrize("typed", [False, True])
@@ -319,7 +319,7 @@ def test_small_constants_are_kept_however_they_are_stored(tmp_path, typed):
         index.int64_data.extend([-1] * 450)
     else:
         index.raw_data = np.full(450, -1).tobytes()
-    found = dissect(save(tmp_path / "m.onnx", [node("Gather", ["x", "i"], ["y"])], [info("x", FLOAT, [4, 3])], [index]))
+    found = detect(save(tmp_path / "m.onnx", [node("Gather", ["x", "i"], ["y"])], [info("x", FLOAT, [4, 3])], [index]))
     assert [spec["inputs"] for _, spec in found.layers] == ["f4x3_i450"]
 
 
@@ -342,12 +342,12 @@ def outside(path: Path, location: str) -> Path:
 
 
 def test_a_small_constant_beside_the_model_is_read(tmp_path):
-    expected = keys(dissect(linear(tmp_path / "linear.onnx")))
+    expected = keys(detect(linear(tmp_path / "linear.onnx")))
     path = outside(tmp_path / "m.onnx", "m.onnx.data")
-    assert keys(dissect(path)) == expected
+    assert keys(detect(path)) == expected
     (tmp_path / "m.onnx.data").unlink()
     with pytest.raises(DataError, match=r"m\.onnx keeps 'b' in m\.onnx\.data, which is not a file beside it"):
-        dissect(path)
+        detect(path)
 
 
 def test_a_constant_outside_the_models_folder_is_not_read(tmp_path):
@@ -355,17 +355,17 @@ def test_a_constant_outside_the_models_folder_is_not_read(tmp_path):
     path = outside(tmp_path / "inner" / "m.onnx", "../secret.data")
     assert (tmp_path / "secret.data").is_file()
     with pytest.raises(DataError, match=r"keeps 'b' in \.\./secret\.data, which is not a file beside it"):
-        dissect(path)
+        detect(path)
 
 
 def test_links_beside_the_model_are_followed(tmp_path):
     """Download caches keep every file of a model as a link."""
-    expected = keys(dissect(linear(tmp_path / "linear.onnx")))
+    expected = keys(detect(linear(tmp_path / "linear.onnx")))
     (tmp_path / "inner").mkdir()
     path = outside(tmp_path / "inner" / "m.onnx", "m.data")
     (tmp_path / "inner" / "m.data").rename(tmp_path / "blob")
     (tmp_path / "inner" / "m.data").symlink_to(tmp_path / "blob")
-    assert keys(dissect(path)) == expected
+    assert keys(detect(path)) == expected
 
 
 def test_large_weights_are_not_needed(tmp_path):
@@ -378,14 +378,14 @@ def test_large_weights_are_not_needed(tmp_path):
     entry = large.external_data.add()
     entry.key, entry.value = "location", "gone.data"
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    assert keys(dissect(tmp_path / "m.onnx")) == keys(dissect(linear(tmp_path / "linear.onnx")))
+    assert keys(detect(tmp_path / "m.onnx")) == keys(detect(linear(tmp_path / "linear.onnx")))
     large.dims[:] = sides
     model.graph.input[0].CopyFrom(info("x", FLOAT, [1, 3, sides[0]]))
     model.graph.initializer.pop(1 if model.graph.initializer[0].name == "w" else 0)
     del model.graph.node[1]
     model.graph.node[0].output[0] = "y"
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    assert macs(dissect(tmp_path / "m.onnx")) == 3 * sides[0] * sides[1]
+    assert macs(detect(tmp_path / "m.onnx")) == 3 * sides[0] * sides[1]
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -396,7 +396,7 @@ def test_our_own_export_gives_the_same_kernels_with_and_without_weights(tmp_path
         path = tmp_path / f"{light}.onnx"
         with path.open("wb") as stream:
             onnx_writer.write_model(ops.single(spec), Setting(batch=batch), stream, light=light)
-        found.append(dissect(path))
+        found.append(detect(path))
     full, light = found
     assert keys(full) == keys(light)
     saved = (tmp_path / "False.onnx").stat().st_size - (tmp_path / "True.onnx").stat().st_size
@@ -407,14 +407,14 @@ def test_our_own_export_gives_the_same_kernels_with_and_without_weights(tmp_path
 
 def test_a_file_that_is_missing_empty_or_no_model_is_one_clear_line(tmp_path):
     with pytest.raises(UsageError, match=r"There is no ONNX model at .*nowhere\.onnx"):
-        dissect(tmp_path / "nowhere.onnx")
+        detect(tmp_path / "nowhere.onnx")
     with pytest.raises(UsageError, match="There is no ONNX model at"):
-        dissect(tmp_path)
+        detect(tmp_path)
     path = tmp_path / "m.onnx"
     for content, said in ((b"", "is empty"), (b"# a title\nand text\n" * 9, "is not an ONNX model"), (b"\0" * 99, "ONNX|load")):
         path.write_bytes(content)
         with pytest.raises(DataError, match=said) as refused:
-            dissect(path)
+            detect(path)
         assert "\n" not in str(refused.value)
         assert str(path) in str(refused.value)
 
@@ -425,7 +425,7 @@ def test_a_model_cut_off_anywhere_is_one_clear_line(tmp_path):
     for length in (1, 5, 20, 60, len(raw) // 3, len(raw) // 2, len(raw) - 300, len(raw) - 50, len(raw) - 1):
         path.write_bytes(raw[:length])
         with pytest.raises(DataError) as refused:
-            dissect(path)
+            detect(path)
         assert "\n" not in str(refused.value)
 
 
@@ -439,7 +439,7 @@ def test_damaged_models_never_crash(tmp_path, capfd):
             damaged[place] = rng.integers(256)
         path.write_bytes(bytes(damaged))
         try:
-            dissect(path)
+            detect(path)
         except HwbenchError:
             refused += 1
     assert refused > 20
@@ -454,10 +454,10 @@ def test_a_weight_that_cannot_be_read_is_one_clear_line(tmp_path):
         weight = bytes([5 << 3 | 2, len(tensor)]) + tensor
         (tmp_path / "m.onnx").write_bytes(raw + bytes([7 << 3 | 2, len(weight)]) + weight)
         with pytest.raises(DataError, match=r"m\.onnx is not an ONNX model, or it is damaged: a weight cannot be read"):
-            dissect(tmp_path / "m.onnx")
+            detect(tmp_path / "m.onnx")
 
 
 def test_a_runtime_that_tells_nothing_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("hwbench.core.registry.get", lambda kind, name: object())
     with pytest.raises(UsageError, match="does not tell what it makes of a model; use onnxruntime"):
-        dissect(linear(tmp_path / "m.onnx"))
+        detect(linear(tmp_path / "m.onnx"))

@@ -16,9 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 import hwbench
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.lut.latency import level
-from hwbench.lut.sample import Sample
+from hwbench.lut.sample import Sample, StartUp
 from hwbench.profiler import measure as profiler_measure
 from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY, measure
+from hwbench.profiler.onnx_inputs import input_sides
 from hwbench.profiler.plan import Item, Plan
 
 SHORT = replace(
@@ -157,7 +158,7 @@ def test_weights_listed_as_inputs_need_no_shape(tmp_path):
     loaded = onnx.load(path)
     loaded.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, ["a", "b"]))
     onnx.save(loaded, path)
-    assert list(profiler_measure._input_sides(path)) == ["x"]
+    assert list(input_sides(path)) == ["x"]
     assert measure(path, batch=3, policy=ONE)[0]["batch"] == 3
 
 
@@ -218,7 +219,7 @@ def samples(pairs: dict[int, list[tuple[float, float]]]) -> list[Sample]:
 
 
 def invented(key: str, load_ms: float = 1.0, first_ms: float = 1.0) -> profiler_measure._Model:
-    starts = ({"load_ms": load_ms, "first_ms": first_ms},)
+    starts = (StartUp(load_ms, first_ms, 0, 0),)
     return profiler_measure._Model(Path(key), Item(key, {}, lambda: ("", "")), 1, starts)
 
 

@@ -17,6 +17,7 @@ from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch
 from hwbench.device import files
 from hwbench.device.agent.environment import Environment, collect
+from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
 from hwbench.lut.table import Lut
 from tests.lut.test_table import one_line
@@ -33,7 +34,7 @@ def lut_of(root):
 
 
 def test_a_table_of_this_machine_is_taken_for_local(copy):
-    assert len(Lut.read(lut_of(copy), local=True).rows) == 18
+    assert len(Lut.of(Target.of(workspace=copy)).rows) == 18
 
 
 @pytest.mark.parametrize(("key", "value"), [("cpu_model", "Fast 9000"), ("runtime_version", "0.1"), ("isa", ["sse2"])])
@@ -44,9 +45,9 @@ def test_a_table_of_another_machine_is_refused_for_local(copy, key, value):
     replace(mine, environment=Environment({**mine.environment.values, key: value})).write(path)
     shown, local = ("sse2", " ".join(here["isa"])) if key == "isa" else (value, here[key])
     with pytest.raises(EnvironmentMismatch) as error:
-        Lut.read(path, local=True)
+        Lut.of(Target.of(workspace=copy))
     assert f"{path} was measured on another machine or runtime: {key} is '{shown}' there, '{local}' here" in one_line(error)
-    assert len(Lut.read(path).rows) == 18  # asked for by its own name it still answers
+    assert len(Lut.of(Target.of(files.local_name(), workspace=copy)).rows) == 18  # asked for by its own name it still answers
 
 
 # Files that are not what they claim

@@ -22,8 +22,7 @@ import pytest
 
 import hwbench
 from hwbench.core.errors import MeasurementError
-from hwbench.core.workspace import Workspace
-from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut import fold
 from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal
@@ -65,7 +64,7 @@ class Run:
 
     def __init__(self, root: Path, ending: str, code: str = PROFILE, **how: bool) -> None:
         self.root = root
-        self.path = luts.lut_path(Workspace.at(root), files.local_name(), "onnxruntime")
+        self.path = luts.lut_path(Target.of(workspace=root))
         self.journal = self.path.with_suffix(".samples.jsonl")
         environment = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parent.parent), "TMPDIR": str(root)}
         self.stderr = (root / "stderr").open("ab")
@@ -165,7 +164,7 @@ def test_ten_kills_lose_and_double_nothing(workspaces):
     assert len(taken) == planned
     assert {entry["status"] for entry in entries} == {"ok"}
 
-    table = Lut.read(last.path, local=True)
+    table = Lut.of(Target.of(workspace=last.root))
     assert {key for key, _ in table.rows} == {spec.key for spec in needed_specs([SPACE])}
     again = fold.fold(Journal(last.journal), last.root / "again.parquet", table.environment, 0.0)
     assert again.rows == table.rows

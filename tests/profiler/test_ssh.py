@@ -19,6 +19,7 @@ import tomli_w
 from hwbench.core.errors import DataError, MeasurementError
 from hwbench.device import files
 from hwbench.device.agent import bundle
+from hwbench.device.target import Target
 from hwbench.device.transport.base import CRASHED, DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost
 from hwbench.device.transport.ssh import Ssh
 from hwbench.lut.journal import Journal
@@ -210,7 +211,7 @@ def test_a_missing_runtime_is_refused_with_what_to_install(described, tmp_path):
     python = bare_python(tmp_path, "numpy")
     described(python=str(python))
     with pytest.raises(MeasurementError) as caught:
-        profile_specs(SPECS, "board", workspace=tmp_path)
+        profile_specs(SPECS, Target.of("board", workspace=tmp_path))
     assert str(caught.value).startswith("Device board cannot be measured (refused): ")
     assert "pip install onnxruntime" in str(caught.value)
 
@@ -322,7 +323,7 @@ def profile(described, tmp_path, fast_policy) -> Callable[..., ProfileResult]:
     described()
 
     def run(tick: Callable[[int, int], None] = lambda taken, planned: None, policy: Policy = fast_policy) -> ProfileResult:
-        return profile_specs(SPECS, "board", workspace=tmp_path, policy=policy, tick=tick)
+        return profile_specs(SPECS, Target.of("board", workspace=tmp_path), policy=policy, tick=tick)
 
     return run
 
@@ -389,6 +390,6 @@ def test_a_model_the_device_cannot_store_is_refused_and_the_rest_measured(descri
     """A shell that lets no file grow beyond 100 blocks: to the agent a disk that is full, and only for the large model."""
     described(python=str(script(tmp_path / "limited", f'ulimit -f 100; exec {sys.executable} "$@"')))
     large = OpSpec.of("linear", tokens=4, **{"in": 64}, out=512)
-    done = profile_specs([*SPECS, large], "board", workspace=tmp_path, policy=fast_policy)
+    done = profile_specs([*SPECS, large], Target.of("board", workspace=tmp_path), policy=fast_policy)
     assert list(done.failed) == [large.key]
     assert re.fullmatch(r"refused: the device cannot store a file of 13\d{4} bytes: File too large", done.failed[large.key])

@@ -16,6 +16,7 @@ from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.core.files import without_nan
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
 from hwbench.profiler.networks import measure_networks
@@ -305,10 +306,10 @@ def test_a_longer_policy_goes_on_where_the_first_one_ended(verified, fast_policy
     root = shutil.copytree(verified.root, verified.root.parent / "longer")
     winner = of_values(SPACE, verified.search["architectures"][:1])
     before = role(verified, "winner")[0]
-    (row,) = measure_networks([winner], workspace=root, policy=fast_policy.longer()).values()
+    (row,) = measure_networks([winner], Target.of(workspace=root), policy=fast_policy.longer()).values()
     assert (before["processes"], row["processes"]) == (3, 6)
     assert row["latency_min_ms"] <= before["latency_min_ms"]
-    assert len(measure_networks([winner], workspace=root, policy=fast_policy.longer())) == 1  # and has an end
+    assert len(measure_networks([winner], Target.of(workspace=root), policy=fast_policy.longer())) == 1  # and has an end
 
 
 def doubtful_rows(*measured: float, verdict: str = "noisy") -> list[dict]:

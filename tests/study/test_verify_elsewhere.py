@@ -16,9 +16,9 @@ import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
 from hwbench.device import emulator, files
+from hwbench.device.target import Target
 from hwbench.lut.networks import read_networks
-from hwbench.lut.table import Lut
-from hwbench.network.spec import Setting
+from hwbench.lut.table import INSTRUCTIONS, Lut
 from hwbench.space.architectures import of_values
 from hwbench.space.lowering import lower
 from tests.device.sshd import Sshd
@@ -122,7 +122,7 @@ def test_instructions_of_finalists_are_counted_under_emulation(tmp_path, fast_po
     assert {rows[key]["latency_min_ms"] for key in finalists.keys} == {None}
     table = Lut.read(tmp_path / "luts" / EMULATED / "onnxruntime.parquet")
     counts = lower(finalists.space, finalists.population[:, 0]).counts()
-    summed = table.instructions(list(counts), Setting()) @ list(counts.values()) / 1e6
+    summed = table.column(list(counts), Target(EMULATED), INSTRUCTIONS) @ list(counts.values()) / 1e6
     assert counted["winner"] > 0.2 * summed  # whole networks pay for their call once, rows of so small ops hardly anything
 
     found["search"]["limits"][name] = 1e-6
@@ -132,9 +132,8 @@ def test_instructions_of_finalists_are_counted_under_emulation(tmp_path, fast_po
 
 
 def test_a_latency_cannot_be_verified_where_instructions_are_counted(tmp_path):
-    from hwbench.core.workspace import Workspace
     from hwbench.study.finalists import timed_target
 
     emulator.set_up("x86-64")
-    why = timed_target(EMULATED, "onnxruntime", Workspace.at(tmp_path))
+    why = timed_target(Target.of(EMULATED, workspace=tmp_path))
     assert why == f"Device {EMULATED} is emulated: instructions are counted there, time means nothing."

@@ -30,6 +30,7 @@ from hwbench.core.errors import DataError, MissingOps, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
+from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
 from hwbench.lut import table as luts
 from hwbench.lut.importers.published import Published, read
@@ -116,25 +117,29 @@ def import_table(
         UsageError: a name that cannot be one, a file that is there already, or an unknown style.
         DataError: the file is damaged, or has a key of no known form; its place is named.
     """
-    file, place = Path(file), Workspace.at(workspace)
+    _check(device, runtime, style, source)
+    file, target = Path(file), Target(device, runtime, setting, Workspace.at(workspace))
+    path = Path(out) if out is not None else luts.lut_path(target)
+    if path.exists():
+        raise UsageError(f"There is a table {path} already; choose another --runtime or --out.")
+    published = read(file, where)
+    specs = [_spec(row, style, file) for row in published]
+    rows = [_row(row, spec, setting) for row, spec in zip(published, specs, strict=True)]
+    facts = {**environment_facts(device, runtime), "imported": _provenance(file, style, source, where)}
+    schema.write(path, lut_schema.LUT, rows, facts)
+    mapped = _counts(spec.op for spec in specs if spec.op != PUBLISHED)
+    kept = _counts(str(spec["layer"]) for spec in specs if spec.op == PUBLISHED)
+    return Imported(path, setting, len(rows), mapped, kept, target.workspace.find("devices", f"{device}.toml") is not None)
+
+
+def _check(device: str, runtime: str, style: str, source: str) -> None:
+    """Raises UsageError for what cannot be meant."""
     for what, name in (("device", device), ("runtime", runtime)):
         devices.check_name(what, name)
     if style not in FORMS:
         raise UnknownName(registry.unknown("style", style, FORMS))
     if not source.strip():
         raise UsageError("A published table needs its source: give --source with its authors, address and licence.")
-    path = Path(out) if out is not None else luts.lut_path(place, device, runtime)
-    if path.exists():
-        raise UsageError(f"There is a table {path} already; choose another --runtime or --out.")
-    published = read(file, where)
-    specs = [_spec(row, style, file) for row in published]
-    rows = [_row(row, spec, setting) for row, spec in zip(published, specs, strict=True)]
-    schema.write(
-        path, lut_schema.LUT, rows, {**environment_facts(device, runtime), "imported": _told(file, style, source, where)}
-    )
-    mapped = _counts(spec.op for spec in specs if spec.op != PUBLISHED)
-    kept = _counts(str(spec["layer"]) for spec in specs if spec.op == PUBLISHED)
-    return Imported(path, setting, len(rows), mapped, kept, place.find("devices", f"{device}.toml") is not None)
 
 
 def environment_facts(device: str, runtime: str) -> dict[str, Any]:
@@ -145,7 +150,7 @@ def environment_facts(device: str, runtime: str) -> dict[str, Any]:
     return {"environment": dict(environment.values), "environment_hash": environment.hash}
 
 
-def _told(file: Path, style: str, source: str, where: Mapping[str, str] | None) -> dict[str, Any]:
+def _provenance(file: Path, style: str, source: str, where: Mapping[str, str] | None) -> dict[str, Any]:
     """Where the rows come from, for the footer."""
     return {
         "file": file.name,
@@ -175,13 +180,14 @@ def latencies_ms(table: Lut, keys: Sequence[str], style: str, setting: Setting =
         MissingOps: keys the table lacks, all of them.
     """
     specs = [spec_of(key, style) for key in keys]
-    found = [None if spec is None else table.rows.get((spec.key, setting.key), {}).get(MEAN) for spec in specs]
-    lacking = sorted({key for key, value in zip(keys, found, strict=True) if value is None})
+    known = table.values(setting, MEAN)
+    values = [None if spec is None else known.get(spec.key) for spec in specs]
+    lacking = sorted({key for key, value in zip(keys, values, strict=True) if value is None})
     if lacking:
         raise MissingOps(
             f"{len(lacking)} published keys are not in {table.path} at {setting.key}, first {lacking[0]}.", lacking
         )
-    return np.array(found, float)
+    return np.array(values, float)
 
 
 def _ours(layer: str, dims: Mapping[str, int]) -> OpSpec | None:

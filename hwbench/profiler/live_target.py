@@ -1,4 +1,4 @@
-"""A device that answers now, under a runtime: what is to be measured on, and how the engine is to go about it there."""
+"""A target whose device answers now: what is measured on, and how the engine goes about it there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
-from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.agent import environment as environments
 from hwbench.device.agent.environment import Environment
 from hwbench.device.agent.message import EMPTY
+from hwbench.device.target import Target
 from hwbench.device.transport import base as transports
-from hwbench.device.transport.base import WorkerLost
+from hwbench.device.transport.base import Transport, WorkerLost
 from hwbench.device.transport.local import Local
 from hwbench.profiler import host
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan
@@ -34,12 +34,11 @@ def current_environment(runtime: str) -> Environment:
 
 
 @dataclass(frozen=True)
-class Target:
-    """A device that answers, under a runtime."""
+class LiveTarget:
+    """A target whose device answers now: how workers are started there, and what they say of themselves."""
 
-    name: str
-    runtime: str
-    reach: transports.Transport
+    target: Target
+    transport: Transport
     environment: Environment
 
     @property
@@ -50,7 +49,7 @@ class Target:
     @property
     def checked(self) -> bool:
         """Whether results are held against onnxruntime's here: always, but for onnxruntime here itself."""
-        return self.runtime != REFERENCE or not isinstance(self.reach, Local)
+        return self.target.runtime != REFERENCE or not isinstance(self.transport, Local)
 
     def plan(self, policy: Policy, references: Sequence[Item], memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Plan:
         """How the engine is to measure there."""
@@ -59,46 +58,45 @@ class Target:
             references = [item for item in references if item.key == EMPTY]
         if self.environment.values.get("executes_on") == NO_CUDA:
             references = []  # nothing runs, so there is no speed to watch: every item says for itself how far it got
-        return Plan(policy, self.runtime, references, memory_limit_bytes, reach=self.reach)
+        return Plan(policy, self.target.runtime, references, memory_limit_bytes, transport=self.transport)
 
 
-def reached(device: str, runtime: str, place: Workspace) -> Target:
-    """The device under that runtime, as it answers now.
+def connect(target: Target) -> LiveTarget:
+    """The target, once its device answers.
 
     Raises:
         MeasurementError: it cannot be reached, or lacks what it needs.
     """
-    name = devices.resolve(device, place.root)
+    name, runtime, root = target.device, target.runtime, target.workspace.root
     if name == devices.local_name():
         here = current_environment(runtime)
-        if place.find("devices", f"{name}.toml") is None:
-            devices.detect(place.root)
-        return Target(name, runtime, Local(), here)
-    found = devices.get(name, place.root)
-    if found.unreachable:
-        raise MeasurementError(f"Device {name} cannot be measured from here: {found.unreachable}.")
+        if target.workspace.find("devices", f"{name}.toml") is None:
+            devices.detect(root)
+        return LiveTarget(target, Local(), here)
+    device = devices.get(name, root)
+    if device.unreachable:
+        raise MeasurementError(f"Device {name} cannot be measured from here: {device.unreachable}.")
     registry.get("runtime", runtime)
     try:
-        reach = transports.for_device(found, runtime)
-        told = host.greet(Plan(Policy(), runtime, reach=reach))
+        transport = transports.for_device(device, runtime)
+        environment = host.greet(Plan(Policy(), runtime, transport=transport))
     except WorkerLost as lost:
         raise MeasurementError(f"Device {name} cannot be measured ({lost.status}): {lost}.") from None
-    return Target(name, runtime, reach, Environment(told))
+    return LiveTarget(target, transport, Environment(environment))
 
 
-def answering(device: str, runtime: str, place: Workspace) -> Target | str:
-    """The same, or why it does not answer: one sentence, for who can go on without it."""
+def connect_or_reason(target: Target) -> LiveTarget | str:
+    """The same, or why the device does not answer: one sentence, for a caller that can go on without it."""
     try:
-        return reached(device, runtime, place)
+        return connect(target)
     except MeasurementError as error:
         return str(error)
 
 
-def require_local(device: str, place: Workspace) -> str:
-    """The name of this machine's device, for what can be measured only here."""
-    name = devices.resolve(device, place.root)
-    if name != devices.local_name():
+def require_local(target: Target) -> None:
+    """Raises unless the target is this machine, for what can be measured only here."""
+    if target.device != devices.local_name():
         raise MeasurementError(
-            f"Device {name} is not this machine ({devices.local_name()}); measure on the device itself or use --device local."
+            f"Device {target.device} is not this machine ({devices.local_name()}); "
+            "measure on the device itself or use --device local."
         )
-    return name
