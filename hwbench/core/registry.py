@@ -110,8 +110,9 @@ def takes(**arguments: str) -> Callable[[Verb], Verb]:
                 bound = signature.bind(*given, **named_arguments)
             except TypeError:
                 return verb(*given, **named_arguments)  # which says what is wrong
-            for argument in arguments.keys() & bound.arguments.keys():
-                part, kind = bound.arguments[argument], arguments[argument]
+            for argument, kind in arguments.items():
+                if (part := bound.arguments.get(argument)) is None:
+                    continue
                 several = isinstance(part, list | tuple)
                 bound.arguments[argument] = [named(kind, each) for each in part] if several else named(kind, part)
             return verb(*bound.args, **bound.kwargs)

@@ -292,6 +292,7 @@ def batch_size(rows: int) -> int:
     return max(LEAST_BATCH, -(-rows // BATCHES))
 
 
+@registry.takes(space="space", runtime="runtime")
 def profile_until(
     goal: str | Goal,
     space: str | Sequence[str],

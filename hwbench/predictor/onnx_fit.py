@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal, stats
+from hwbench.core import conformal, registry, stats
 from hwbench.core.command import command
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.core.progress import Tick, no_tick
@@ -48,6 +48,7 @@ MOST_EACH = 16
 """Networks of each set and space that are used: more take time to detect kernels in and tell nothing new of three weights."""
 
 
+@registry.takes(space="space", runtime="runtime")
 def fit_models(
     space: str | Sequence[str],
     device: str = "local",

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import markdown
+from hwbench.core import markdown, registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.device.target import DEFAULT_RUNTIME, Target
@@ -39,6 +39,7 @@ OWN = ("runtime", "runtime_version", "executes_on")
 CLEARLY, NOISE, ALONE = "clearly", "within noise", "alone"
 
 
+@registry.takes(runtimes="runtime")
 def compare(
     device: str = "local",
     runtimes: Sequence[str] = (),

@@ -6,6 +6,9 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cells import write
 
@@ -16,6 +19,7 @@ from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor
 from hwbench.optimize.objective.constrained import Constrained
 from hwbench.optimize.strategy.random import Random
+from hwbench.predictor.tabular.fit import fit_table
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.space.base import Gene
 
@@ -109,3 +113,37 @@ def test_an_object_where_a_new_one_is_needed_is_told_so(fitted_workspace, tmp_pa
     made = Constrained({"latency_ms": 3.0})
     with pytest.raises(UsageError, match=r"objective '.*:Constrained' is made anew with its limits: give its class"):
         hwbench.search("autoformer-tiny", 1e3, tmp_path / "out", objective=made, workspace=fitted_workspace)
+
+
+class Mean:
+    """A regressor: the geometric mean."""
+
+    def fit(self, x, y, rising=()):
+        self.value = float(np.exp(np.log(y).mean()))
+
+    def predict(self, x):
+        return np.full(len(x), self.value), np.full(len(x), 0.1)
+
+    def state(self):
+        return {"value": self.value}, {}
+
+    def restore(self, values, arrays):
+        self.value = values["value"]
+
+
+def test_a_table_of_ones_own_takes_a_regressor(tmp_path):
+    layers = np.arange(60) % 30 + 1
+    pq.write_table(pa.table({"layers": layers, "latency_ms": 2.0 + layers}), tmp_path / "own.parquet")
+    card = fit_table(tmp_path / "own.parquet", ["layers"], out=tmp_path / "predictor", regressor=Mean)
+    assert card.regressor == f"{__name__}:Mean"
+
+
+def test_a_name_that_is_not_given_stays_so():
+    @registry.takes(space="space")
+    def verb(space=None, more=1):
+        return space, more
+
+    assert (verb(), verb(None, 2), verb("autoformer_tiny")) == ((None, 1), (None, 2), ("autoformer-tiny", 1))
+    assert verb(["bert", "nasvit"], more=3) == (["bert", "nasvit"], 3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nothing'"):
+        verb(nothing=1)

@@ -41,6 +41,7 @@ RARER, SURE = 2.0, 4.0
 ROW_NUMBERS = ("row_id", "rowid", "row", "index", "id", "unnamed: 0", "__index_level_0__")
 
 
+@registry.takes(regressor="regressor", space="space")
 def fit_table(
     source: str | Path,
     features: Sequence[str],
