@@ -1,4 +1,4 @@
-"""Searches where the true answer is known: a strategy asks a benchmark table, and its path is held against the exact front.
+"""Searches where the true answer is known: a strategy asks a benchmark table, and its trace is compared with the exact front.
 
     hwbench validate --table nasbench201-cifar10 --device 1080ti_1 --strategy default --seeds 20 --out validation
 
@@ -6,8 +6,8 @@ The first query of an architecture costs one evaluation, repeats are free, and a
 one and never score; a strategy that trains some only in part (its `fidelity`) pays that part. Settings that are never
 compared with each other: `paid` (accuracy and latency are both learnt by asking, as peers do), `known` (latency is free,
 as with a compiled table) and `predicted` (latency is free but only predicted, from ten measurements of the device and what
-the other devices of the table did: once the plain prediction, once its upper bound stands for it, and the true one is
-never told). Every run is stored as it ends: a killed validation goes on where it was, and any number of workers gives
+the other devices of the table did: once the plain prediction, once its upper bound stands for it; the true one stays
+hidden). Every run is stored as it ends: a killed validation goes on where it was, and any number of workers gives
 the same results.
 
 What is reported:

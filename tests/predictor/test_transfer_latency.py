@@ -228,8 +228,10 @@ def listed(place, space, population) -> TransferLatency:
         "warnings": [],
     }  # fmt: skip
     pairs = [np.tile(value, (3, 40)) for _ in range(3)]
-    told = latency.Told(choices, np.stack([value, value / 2, value * 2]), np.arange(n) < 5)
-    latency.store(place / "out", "synthetic-box", (place / "known.parquet", place / "measured.parquet"), told, done, pairs, n)
+    predictions = latency.Predictions(choices, np.stack([value, value / 2, value * 2]), np.arange(n) < 5)
+    latency.store(
+        place / "out", "synthetic-box", (place / "known.parquet", place / "measured.parquet"), predictions, done, pairs, n
+    )
     return TransferLatency.open(place / "out", cards.read(place / "out"), ASKED)
 
 

@@ -78,8 +78,8 @@ def check_places(output: str | Path | None, out: str | Path | None, device: str 
 
 
 @dataclass(frozen=True)
-class Told:
-    """Architectures and what is told of each."""
+class Predictions:
+    """Architectures and what is predicted of each."""
 
     choices: Sequence[Position]
     answers: np.ndarray
@@ -92,7 +92,7 @@ def store(
     out: Path,
     device: str,
     tables: tuple[str | Path, str | Path],
-    told: Told,
+    predictions: Predictions,
     done: Mapping[str, Any],
     pairs: Sequence[np.ndarray],
     judged: int,
@@ -103,12 +103,12 @@ def store(
         out: Folder.
         device: The new device.
         tables: Known devices, measurements of the new one.
-        told: What was predicted.
+        predictions: What is stored.
         done: The transfer's own account (`Transfer.document`).
         pairs: Of each known device treated as new: predicted, measured, doubt.
         judged: Architectures each of those was judged on, at most.
     """
-    features = list(dict.fromkeys(each.column for each in told.choices))
+    features = list(dict.fromkeys(each.column for each in predictions.choices))
     known, new = (cards.data_of(path, 0) | {"file": _shown(path)} for path in tables)
     rebuild = command(
         "transfer",
@@ -128,7 +128,7 @@ def store(
         ],
         "target": "latency_ms",
         "features": features,
-        "choices": [{"column": each.column, "place": each.place, "levels": list(each.levels)} for each in told.choices],
+        "choices": [{"column": each.column, "place": each.place, "levels": list(each.levels)} for each in predictions.choices],
         "trust": done["trust"],
         "reason": done["reason"],
         "unexplained": done["unexplained"],
@@ -147,8 +147,10 @@ def store(
         "warnings": list(done["warnings"]),
         "rebuild": rebuild,
     }
-    codes = np.array([each.codes for each in told.choices], np.int32)
-    return cards.write(out, TransferCard, card, {"codes": codes, "answers": told.answers, "measured": told.measured})
+    codes = np.array([each.codes for each in predictions.choices], np.int32)
+    return cards.write(
+        out, TransferCard, card, {"codes": codes, "answers": predictions.answers, "measured": predictions.measured}
+    )
 
 
 def _coverage(pairs: Sequence[np.ndarray], done: Mapping[str, Any]) -> dict[str, Any]:

@@ -217,8 +217,8 @@ def transfer(
         predictor=None if out is None else str(out),
     )
     if out is not None and device is not None:
-        told, judged = latency.Told(case.choices, answers, np.isin(at, case.rows)), min(JUDGED, len(at))
-        latency.store(Path(out), device, (known, measured), told, done.document(), rehearsal.pairs, judged)
+        predictions, judged = latency.Predictions(case.choices, answers, np.isin(at, case.rows)), min(JUDGED, len(at))
+        latency.store(Path(out), device, (known, measured), predictions, done.document(), rehearsal.pairs, judged)
     return done
 
 
