@@ -21,10 +21,10 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.network import kernel_text as kernels
 from hwbench.network.graph import Network, NetworkBuilder, Phase, Tensor, Workload
+from hwbench.network.kernel_text import ELEMENTS, MOST_VALUES, NUMPY, VIEWS, Operand
 from hwbench.network.onnx_writer import LARGE_BYTES, length_prefix
-from hwbench.network.op import kernel as kernels
-from hwbench.network.op.kernel import ELEMENTS, MOST_VALUES, NUMPY, VIEWS, Operand
 from hwbench.network.spec import OpSpec, Setting
 
 ZEROS = "zeros.bin"

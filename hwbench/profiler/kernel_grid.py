@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hwbench.network import kernel_text as kernels
 from hwbench.network.op import base as ops
-from hwbench.network.op import kernel as kernels
 from hwbench.network.spec import OpSpec
 from hwbench.profiler import kernel_convolutions as conv
 from hwbench.profiler.kernel_family import Either, Family, Given, OneOf, Step

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hwbench.core.errors import DataError, HwbenchError, UsageError
 from hwbench.network import onnx_writer, work
+from hwbench.network.kernel_text import results
 from hwbench.network.op import base as ops
-from hwbench.network.op.kernel import results
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.kernel_detection import DetectedKernels, detect
 from hwbench.runtime.onnxruntime import Onnxruntime

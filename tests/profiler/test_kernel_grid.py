@@ -12,8 +12,8 @@ import pytest
 
 from hwbench.network import onnx_writer
 from hwbench.network import work as network_work
+from hwbench.network.kernel_text import operands, results
 from hwbench.network.op import base as ops
-from hwbench.network.op.kernel import operands, results
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.kernel_family import fill
 from hwbench.profiler.kernel_grid import FAMILIES, LEAST, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue

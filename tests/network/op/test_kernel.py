@@ -13,9 +13,18 @@ from onnx import helper
 
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import NetworkBuilder
+from hwbench.network.kernel_text import (
+    ELEMENTS,
+    Operand,
+    attributes_of,
+    attributes_text,
+    number,
+    number_text,
+    operands,
+    results,
+)
 from hwbench.network.onnx_writer import Graph, random_weights
 from hwbench.network.op.base import describe, op_of, single, tensors
-from hwbench.network.op.kernel import ELEMENTS, Operand, attributes_of, attributes_text, number, number_text, operands, results
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import features
 from hwbench.testing.op import model_of, random_inputs, session_of
