@@ -17,7 +17,7 @@ import numpy as np
 
 from hwbench.core.errors import UsageError
 from hwbench.space.base import Column, Population, Space
-from hwbench.space.lowering import Lowering, Sight, all_states, join_sights, state_of, table_of
+from hwbench.space.lowering import Dependency, Lowering, all_states, join_dependencies, state_of, table_of
 
 MAX_CONTROL_STATES = 65_536
 
@@ -53,7 +53,7 @@ def activity(space: Space) -> Activity:
     sizes = [len(g.choices) for g in space.genes]
     if max(sizes) > 255 or any(s < 1 for s in sizes):
         raise UsageError(f"Space {space.name}: every gene needs 1 to 255 choices.")
-    under: dict[int, Sight] = {g: {} for g in range(len(sizes))}
+    under: dict[int, Dependency] = {g: {} for g in range(len(sizes))}
 
     def lowered(column: Column) -> Lowering:
         record = Lowering(space, column)
@@ -66,8 +66,8 @@ def activity(space: Space) -> Activity:
             for value in {0, size // 2, size - 1}:
                 probe = lowered([value if i == gene else corner[i] for i in range(len(sizes))])
                 for read, deciders in probe.read_under.items():
-                    under[read] = join_sights(under[read], deciders)
-    control = reduce(join_sights, under.values())
+                    under[read] = join_dependencies(under[read], deciders)
+    control = reduce(join_dependencies, under.values())
     if math.prod(sizes[g] for g in control) > MAX_CONTROL_STATES:
         raise UsageError(f"Space {space.name}: more than {MAX_CONTROL_STATES} states decide which genes are active.")
     active: dict[int, dict[tuple[int, ...], int]] = {g: {} for g in under}
@@ -80,7 +80,7 @@ def activity(space: Space) -> Activity:
             active[gene][state_of(genes, under[gene])] = 1
     if not any(valid.values()):
         raise UsageError(f"Space {space.name}: none of its architectures is a network.")
-    tables = {g: (tuple(sight), table_of(sizes, sight, active[g], np.uint8)) for g, sight in under.items()}
+    tables = {g: (tuple(dependency), table_of(sizes, dependency, active[g], np.uint8)) for g, dependency in under.items()}
     return Activity(tuple(control), tables, table_of(sizes, control, valid, bool))
 
 

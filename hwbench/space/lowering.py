@@ -21,7 +21,7 @@ from hwbench.network.graph import Network, NetworkBuilder, Phase, Tensor, Worklo
 from hwbench.network.spec import OpSpec
 from hwbench.space.base import Column, Population, Space
 
-Sight = dict[int, bool]
+Dependency = dict[int, bool]
 """Genes that something depends on: True where on the value, False where only on its being 0 (absent) or not."""
 
 
@@ -76,11 +76,11 @@ class Lowering:
         self._genes = space.genes
         self._index = _gene_index(space)
         self._column = column
-        self._control: Sight = {}
+        self._control: Dependency = {}
         self._builder: NetworkBuilder | None = None
-        self.read_under: dict[int, Sight] = {}
+        self.read_under: dict[int, Dependency] = {}
         """gene -> the genes that decided whether it is read."""
-        self.node_reads: dict[str, Sight] = {}
+        self.node_reads: dict[str, Dependency] = {}
         """node name -> every gene its existence or shape depends on."""
         self.is_network = True
         """Whether the output depends on the input at all."""
@@ -167,29 +167,29 @@ class Lowering:
         return self._index[name, layer]
 
 
-def join_sights(first: Sight, second: Sight) -> Sight:
+def join_dependencies(first: Dependency, second: Dependency) -> Dependency:
     """All that either sees, the value where one of them sees that; in the order of the genes."""
     return {g: first.get(g, False) or second.get(g, False) for g in sorted({*first, *second})}
 
 
-def state_of(genes: Mapping[int, int], sight: Sight) -> tuple[int, ...]:
+def state_of(genes: Mapping[int, int], dependency: Dependency) -> tuple[int, ...]:
     """What can be seen of an architecture."""
-    return tuple(genes[g] if whole else min(genes[g], 1) for g, whole in sight.items())
+    return tuple(genes[g] if whole else min(genes[g], 1) for g, whole in dependency.items())
 
 
-def all_states(sizes: Sequence[int], sight: Sight) -> Iterator[tuple[int, ...]]:
+def all_states(sizes: Sequence[int], dependency: Dependency) -> Iterator[tuple[int, ...]]:
     """All that can be seen of any architecture; read as genes, a state is an architecture that shows it."""
-    return itertools.product(*(range(sizes[g] if whole else min(sizes[g], 2)) for g, whole in sight.items()))
+    return itertools.product(*(range(sizes[g] if whole else min(sizes[g], 2)) for g, whole in dependency.items()))
 
 
-def table_of(sizes: Sequence[int], sight: Sight, values: Mapping[tuple[int, ...], Any], dtype: Any) -> np.ndarray:
+def table_of(sizes: Sequence[int], dependency: Dependency, values: Mapping[tuple[int, ...], Any], dtype: Any) -> np.ndarray:
     """Values of states as an array over all choices of the genes seen; what no state was seen for is 0."""
-    table = np.zeros([sizes[g] if whole else min(sizes[g], 2) for g, whole in sight.items()], dtype)
+    table = np.zeros([sizes[g] if whole else min(sizes[g], 2) for g, whole in dependency.items()], dtype)
     for state, value in values.items():
         table[state] = value
-    if all(sight.values()):
+    if all(dependency.values()):
         return table
-    return table[np.ix_(*(np.minimum(np.arange(sizes[g]), sizes[g] if whole else 1) for g, whole in sight.items()))]
+    return table[np.ix_(*(np.minimum(np.arange(sizes[g]), sizes[g] if whole else 1) for g, whole in dependency.items()))]
 
 
 @lru_cache(maxsize=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ import numpy as np
 from hwbench.core.errors import UsageError
 from hwbench.network.spec import OpSpec
 from hwbench.space.base import Population, Space
-from hwbench.space.lowering import Lowering, Sight, all_states, join_sights, state_of, table_of
+from hwbench.space.lowering import Dependency, Lowering, all_states, join_dependencies, state_of, table_of
 
 
 def distinct_specs(space: Space) -> list[OpSpec]:
@@ -46,63 +46,88 @@ def slots(space: Space) -> tuple[Slot, ...]:
     One lowering settles one combination of every node at once; the next architecture is put together
     greedily from combinations still open. Checked against plain lowering by the contract tests.
     """
-    sizes = [len(g.choices) for g in space.genes]
-    reads: dict[str, Sight] = {}
-    seen: dict[str, dict[tuple[int, ...], OpSpec | None]] = {}
-    open_states: dict[str, list[tuple[int, ...]]] = {}
-    repeats: dict[str, int] = {}
+    recorder = _Recorder(space)
+    recorder.record([size - 1 for size in recorder.sizes])
+    recorder.record([0] * len(recorder.sizes))
+    while (column := recorder.next_column()) is not None:
+        recorder.record(column)
+    return recorder.slots()
 
-    def record(column: list[int]) -> None:
-        lowering = Lowering(space, column)
-        workload = space.lower(lowering)
-        for phase in workload.phases:
-            repeats.update({node.name: phase.repeat for node in phase.network.nodes})
-        found = {node.name: node.spec for phase in workload.phases for node in phase.network.nodes}
-        for name, sight in lowering.node_reads.items():
-            joined = join_sights(reads.get(name, {}), sight)
-            if reads.get(name) != joined:
-                reads[name] = joined
-                shape = [sizes[g] for g in joined]
-                if math.prod(shape) > MAX_SLOT_STATES:
-                    raise UsageError(
-                        f"Space {space.name}: node {name} depends on {len(shape)} genes with too many combinations."
-                    )
-                seen[name] = {}
-                open_states[name] = list(all_states(sizes, joined))
+
+class _Recorder:
+    """What lowered architectures showed of a space's nodes, and what is still open."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.sizes = [len(gene.choices) for gene in space.genes]
+        self._reads: dict[str, Dependency] = {}
+        """Node -> the genes it reads, as far as that was seen."""
+        self._known: dict[str, dict[tuple[int, ...], OpSpec | None]] = {}
+        """Node -> state of these genes -> the op there; None where the node does not exist."""
+        self._open: dict[str, list[tuple[int, ...]]] = {}
+        """Node -> states that may not be known yet."""
+        self._repeats: dict[str, int] = {}
+
+    def record(self, column: Sequence[int]) -> None:
+        """Lowers one architecture and notes every node."""
+        lowering = Lowering(self.space, column)
+        phases = self.space.lower(lowering).phases
+        for phase in phases:
+            self._repeats.update({node.name: phase.repeat for node in phase.network.nodes})
+        specs = {node.name: node.spec for phase in phases for node in phase.network.nodes}
+        for name, dependency in lowering.node_reads.items():
+            self._widen(name, join_dependencies(self._reads.get(name, {}), dependency))
         genes = dict(enumerate(column))
-        for name, sight in reads.items():
-            seen[name].setdefault(state_of(genes, sight), found.get(name))
+        for name, dependency in self._reads.items():
+            self._known[name].setdefault(state_of(genes, dependency), specs.get(name))
 
-    record([s - 1 for s in sizes])
-    record([0] * len(sizes))
-    while True:
+    def _widen(self, name: str, dependency: Dependency) -> None:
+        """A node that reads more than was known starts anew: its states are other ones now."""
+        if self._reads.get(name) == dependency:
+            return
+        shape = [self.sizes[gene] for gene in dependency]
+        if math.prod(shape) > MAX_SLOT_STATES:
+            raise UsageError(f"Space {self.space.name}: node {name} depends on {len(shape)} genes with too many combinations.")
+        self._reads[name] = dependency
+        self._known[name] = {}
+        self._open[name] = list(all_states(self.sizes, dependency))
+
+    def next_column(self) -> list[int] | None:
+        """An architecture that settles an open state of as many nodes as agree with each other; None where all are known."""
         column: dict[int, int] = {}
-        progress = False
-        for name, sight in reads.items():
-            states, known = open_states[name], seen[name]
-            while states and states[-1] in known:
-                states.pop()
-            for state in reversed(states):
-                if state not in known and all(
-                    g not in column or v == (column[g] if whole else min(column[g], 1))
-                    for (g, whole), v in zip(sight.items(), state, strict=True)
-                ):
-                    column = dict(zip(sight, state, strict=True)) | column
-                    progress = True
-                    break
-        if not progress:
-            break
-        record([column.get(g, sizes[g] - 1) for g in range(len(sizes))])
-    return tuple(
-        Slot(
-            name,
-            tuple(sight),
-            tuple(sizes[g] for g in sight),
-            tuple(table_of(sizes, sight, seen[name], object).ravel().tolist()),
-            repeats[name],
+        for name, dependency in self._reads.items():
+            state = self._open_state(name, column)
+            if state is not None:
+                column = dict(zip(dependency, state, strict=True)) | column
+        if not column:
+            return None
+        return [column.get(gene, size - 1) for gene, size in enumerate(self.sizes)]
+
+    def _open_state(self, name: str, column: Mapping[int, int]) -> tuple[int, ...] | None:
+        """A state of a node that is not known and agrees with the genes chosen so far."""
+        states, known, dependency = self._open[name], self._known[name], self._reads[name]
+        while states and states[-1] in known:
+            states.pop()
+        for state in reversed(states):
+            if state not in known and all(
+                gene not in column or value == (column[gene] if whole else min(column[gene], 1))
+                for (gene, whole), value in zip(dependency.items(), state, strict=True)
+            ):
+                return state
+        return None
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Every node, once all its states are known."""
+        return tuple(
+            Slot(
+                name,
+                tuple(dependency),
+                tuple(self.sizes[gene] for gene in dependency),
+                tuple(table_of(self.sizes, dependency, self._known[name], object).ravel().tolist()),
+                self._repeats[name],
+            )
+            for name, dependency in self._reads.items()
         )
-        for name, sight in reads.items()
-    )
 
 
 def op_counts(space: Space, population: Population, specs: Sequence[OpSpec]) -> np.ndarray:
