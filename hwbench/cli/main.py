@@ -16,7 +16,8 @@ from typing import Annotated
 import typer
 
 from hwbench import __version__, cli
-from hwbench.core.errors import HwbenchError, InfeasibleBudget, MissingOps
+from hwbench.core.errors import HwbenchError, MissingOps
+from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
     "device",

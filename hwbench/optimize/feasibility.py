@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench.core.errors import InfeasibleBudget, Nearest
 from hwbench.core.files import write_json
 from hwbench.optimize.cost import descend
+from hwbench.optimize.errors import InfeasibleBudget, Nearest
 from hwbench.optimize.limit import LATENCY, Limit
 from hwbench.space import activity
 from hwbench.space import values as space_values

@@ -26,7 +26,7 @@ import hwbench
 from hwbench.accuracy.proxy.params import Params
 from hwbench.accuracy.scorer import Scorer
 from hwbench.core import registry, schema
-from hwbench.core.errors import DataError, InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
+from hwbench.core.errors import DataError, MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.network.op.base import network_parameters, op_of
@@ -35,6 +35,7 @@ from hwbench.network.work import work_of
 from hwbench.optimize import loop
 from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.cost import latency_cost, summed_cost
+from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.optimize.feasibility import SURE, nearest, together
 from hwbench.optimize.limit import Limit, compiled
 from hwbench.predictor import space_latency
