@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
+if TYPE_CHECKING:
+    from hwbench.lut.diff import Diff
+
 app = typer.Typer(
     help="Lookup tables: runtimes side by side, what changed between two, older editions, rows.", no_args_is_help=True
 )
 
+DIFF_COLUMNS = {
+    "key": "key",
+    "setting": "setting",
+    "a_min_ms": "A min ms",
+    "b_min_ms": "B min ms",
+    "change_percent": "change %",
+    "noise_percent": "noise %",
+    "own_change_percent": "without shift %",
+    "answer": "answer",
+    "reason": "reason",
+}
 Table = Annotated[str, typer.Argument(help="FILE.parquet, or FILE.parquet@N for edition N of `lut history`.")]
 
 
@@ -35,26 +49,20 @@ def diff(
     found = lut_diff.diff(editions.read(a), editions.read(b), setting)
     if json:
         console.emit_json(found.document())
-        return
+    else:
+        _print_diff(found, everything)
+
+
+def _print_diff(found: Diff, everything: bool) -> None:
+    """What differs in the environments, a summary, the rows, and what only one table has."""
     typer.echo(f"A: {found.a}\nB: {found.b}")
     for difference in found.environment:
         typer.echo(difference.text)
     typer.echo(found.summary)
     typer.echo(found.shift_text)
-    columns = {
-        "key": "key",
-        "setting": "setting",
-        "a_min_ms": "A min ms",
-        "b_min_ms": "B min ms",
-        "change_percent": "change %",
-        "noise_percent": "noise %",
-        "own_change_percent": "without shift %",
-        "answer": "answer",
-        "reason": "reason",
-    }
     rows = found.as_rows(everything)
     if rows:
-        console.table("Rows" if everything else "Changed and unclear rows", rows, columns)
+        console.table("Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS)
     for failure in found.failed:
         typer.echo(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
     for name, alone in (("A", found.only_a), ("B", found.only_b)):
@@ -82,7 +90,9 @@ def compare(
     """Tell which runtime is fastest where, on one device."""
     from hwbench.study import compare_runtimes
 
-    done = compare_runtimes.compare(device, runtime or (), options.setting(dtype, batch, threads), workspace, out)
+    done = compare_runtimes.compare(
+        device, runtimes=runtime or (), setting=options.setting(dtype, batch, threads), workspace=workspace, out=out
+    )
     if json:
         console.emit_json(done)
         return
@@ -175,7 +185,9 @@ def recover(
     if bad is not None:
         raise UsageError(f"--where takes COLUMN=VALUE, got '{bad}'.")
     columns = [name.strip() for name in features.split(",") if name.strip()]
-    found = op_costs.recover(source, columns, target, device, out, shared, {a: b for a, _, b in pairs})
+    found = op_costs.recover(
+        source, columns, target=target, device=device, out=out, shared=shared, where={a: b for a, _, b in pairs}
+    )
     if json:
         console.emit_json({"out": str(out), "costs": [vars(each) for each in found.costs], "card": found.card})
         return

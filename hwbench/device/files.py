@@ -17,7 +17,7 @@ import os
 import platform
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,8 +159,6 @@ def add(
     Raises:
         UsageError: the name cannot name a file, or one is there already; host or options are none; `like` is emulated.
     """
-    import tomli_w
-
     check_name("device", name)
     path = Workspace.at(workspace).path("devices", f"{name}.toml")
     if path.exists():
@@ -168,16 +166,23 @@ def add(
     origin = get(like, workspace)
     if origin.reach == "emulated":
         raise UsageError(f"Device {origin.name} is emulated, no board is like it; give --like one of hwbench device list.")
-    text = origin.path.read_text(encoding="utf-8")
     optional = {"python": python, "folder": folder, "options": list(options)}
     ssh = {"host": host, **{key: value for key, value in optional.items() if value}}
     if fault := _ssh_fault(ssh) or ("" if host else "'ssh.host' must be user@host, found ''"):
         raise UsageError(f"Device {name} cannot be added: {fault}.")
-    document = {**tomllib.loads(text), "name": name, "reach": "ssh", "ssh": ssh}
-    sources = [line for line in text.splitlines() if line.startswith("#")]
-    head = f"# Made by hwbench device add; all but the way to it is what {origin.path.name} says, nothing was measured on it:"
-    atomic_write(path, "\n".join([head, *sources, tomli_w.dumps(document)]))
+    atomic_write(path, _copy_reached_by_ssh(origin.path, name, ssh))
     return read(path)
+
+
+def _copy_reached_by_ssh(origin: Path, name: str, ssh: Mapping[str, Any]) -> str:
+    """A device file that says what another one says, of a device ssh reaches; the sources of its figures are kept."""
+    import tomli_w
+
+    text = origin.read_text(encoding="utf-8")
+    document = {**tomllib.loads(text), "name": name, "reach": "ssh", "ssh": dict(ssh)}
+    sources = [line for line in text.splitlines() if line.startswith("#")]
+    head = f"# Made by hwbench device add; all but the way to it is what {origin.name} says, nothing was measured on it:"
+    return "\n".join([head, *sources, tomli_w.dumps(document)])
 
 
 def check_name(what: str, name: str) -> None:
