@@ -6,39 +6,38 @@ Reads a workspace with the full table of a space and measured networks of it (`h
 many networks). For 5 seeds and three orders (active; random; space-filling), rows are taken from the table as if they were
 measured one batch after the other, all others are filled in by the model of ops, the calibrated sum is fitted on the same
 calibration networks, and judged on the other measured networks. "Reached" means: from that step on, the mean error on them
-stays within TOLERANCE of what the full table gives, relatively. Writes reports/active-2026-11-16/active.json and active.md.
+stays within TOLERANCE of what the full table gives, relatively.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hwbench.core import registry, stats
-from hwbench.core.files import atomic_write, write_json
-from hwbench.device.target import Target
+from hwbench.core import markdown, registry, stats
+from hwbench.core.workspace import Workspace
+from hwbench.device import files as devices
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
-from hwbench.network.spec import Setting
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import active
 from hwbench.predictor.active import Judge, Step
 from hwbench.predictor.aggregator.base import sum_ops
 from hwbench.predictor.fit import calibration_sets
 from hwbench.profiler.profile import needed_specs
 from hwbench.space import lowering as spaces
+from studies.harness import Results, Run, Study
+from studies.options import WORKSPACE, Option
 
-SEEDS = range(5)
 TOLERANCE = 0.05
 """A twentieth of the full table's own error, far below what two measurements of it differ by."""
-OUT = Path("reports/active-2026-11-16")
 
 
 def judge_of(training: Sequence[tuple[Workload, float]], unseen: Sequence[tuple[Workload, float]]) -> Judge:
@@ -63,107 +62,129 @@ def reached(steps: Sequence[Step], limit: float) -> int:
     return rows
 
 
-def study(workspace: Path, space: str, device: str, runtime: str, networks: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Every order and seed on one table."""
-    setting = Setting()
-    target = Target.of(device, runtime, setting, workspace)
-    table = Lut.read(luts.find_lut(target, [space]))
-    specs = needed_specs([space])
-    true_ms = table.column(specs, target)
-    path = table.path.with_suffix(".networks.parquet")
-    rows = {r["key"]: r for r in lut_networks.read_networks(path)[0] if r["space"] == space and luts.setting_of(r) == setting}
-    (chosen,), _ = calibration_sets([space], networks, networks, 0)
-    known: Any = registry.get("space", space)
+@dataclass(frozen=True)
+class Full:
+    """A full table, measured networks to fit on, and others to judge by."""
 
-    def load(key: str) -> tuple[Workload, float]:
-        column = np.frombuffer(bytes.fromhex(key.rpartition("/")[2]), np.uint8)
-        return spaces.lower(known, column), rows[key]["latency_min_ms"]
+    device: str
+    specs: list[OpSpec]
+    true_ms: np.ndarray
+    training: list[tuple[Workload, float]]
+    unseen: list[tuple[Workload, float]]
 
-    training = [load(key) for key in chosen.keys]
-    unseen = [load(key) for key in rows if key not in set(chosen.keys)]
-    judge = judge_of(training, unseen)
-    full = judge(dict(zip((s.key for s in specs), true_ms.tolist(), strict=True)))
-    limit = (1 + TOLERANCE) * full["mean"]
-    runs = []
-    for order in active.ORDERS:
-        for seed in seeds:
-            started = time.monotonic()
-            steps = active.replay(specs, true_ms, space, order, seed, setting, judge=judge)
-            sums = active.replay(specs, true_ms, space, order, seed, setting) if seed == seeds[0] else []
-            runs.append(
-                {
-                    "order": order,
-                    "seed": seed,
-                    "rows_needed": reached(steps, limit),
-                    "steps": [asdict(s) for s in steps],
-                    "against_full_sums": [asdict(s) for s in sums],
-                    "seconds": time.monotonic() - started,
-                }
-            )
+    @classmethod
+    def read(cls, run: Run) -> Full:
+        """What the workspace holds of the space."""
+        asked, place, setting = run.options, Workspace.at(run.workspace), Setting()
+        device = devices.resolve(asked.device, place.root)
+        path = luts.find_lut(place, device, asked.runtime)
+        specs = needed_specs([asked.space])
+        rows = {
+            r["key"]: r
+            for r in lut_networks.read_networks(path.with_suffix(".networks.parquet"))[0]
+            if r["space"] == asked.space and luts.setting_of(r) == setting
+        }
+        (chosen,), _ = calibration_sets([asked.space], asked.networks, asked.networks, 0)
+        known: Any = registry.get("space", asked.space)
+
+        def load(key: str) -> tuple[Workload, float]:
+            column = np.frombuffer(bytes.fromhex(key.rpartition("/")[2]), np.uint8)
+            return spaces.lower(known, column), rows[key]["latency_min_ms"]
+
+        training = [load(key) for key in chosen.keys]
+        unseen = [load(key) for key in rows if key not in set(chosen.keys)]
+        return cls(device, specs, Lut.read(path).latency_ms(specs, setting, "min"), training, unseen)
+
+    def errors(self) -> dict[str, float]:
+        """With every row of the table."""
+        rows_ms = dict(zip((s.key for s in self.specs), self.true_ms.tolist(), strict=True))
+        return dict(judge_of(self.training, self.unseen)(rows_ms))
+
+
+def full(run: Run) -> dict[str, Any]:
+    """The error of the full table, which the orders are to reach."""
+    table = Full.read(run)
+    errors = table.errors()
     return {
-        "space": space,
-        "device": target.device,
-        "runtime": runtime,
-        "rows": len(specs),
-        "networks": {"fit": len(training), "unseen": len(unseen)},
-        "full_table_error": full,
-        "limit": limit,
+        "device": table.device,
+        "rows": len(table.specs),
+        "networks": {"fit": len(table.training), "unseen": len(table.unseen)},
+        "full_table_error": errors,
+        "limit": (1 + TOLERANCE) * errors["mean"],
         "tolerance": TOLERANCE,
-        "runs": runs,
     }
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """The study as Markdown."""
-    n, full = found["rows"], found["full_table_error"]
-    lines = [
-        f"# Active profiling of {found['space']} on {found['device']} / {found['runtime']}",
-        "",
-        f"Full table: {n} rows. Calibrated sum fitted on {found['networks']['fit']} measured networks, judged on "
-        f"{found['networks']['unseen']} others: {full['mean']:.2%} mean error, {full['p95']:.2%} p95. Reached: the mean error "
-        f"stays within {found['limit']:.2%} ({found['tolerance']:.0%} above the full table's).",
-        "",
-        "| order | rows needed, per seed | median | share of the table |",
-        "| --- | --- | --- | --- |",
-    ]
-    for order in active.ORDERS:
-        needed = [run["rows_needed"] for run in found["runs"] if run["order"] == order]
-        middle = float(np.median(needed))
-        lines.append(
-            f"| {order} | {', '.join(map(str, needed))} | {middle:g} | {middle / n:.0%} (worst {max(needed) / n:.0%}) |"
+def replayed(run: Run, order: str) -> list[dict[str, Any]]:
+    """One order of rows, every seed: errors after each batch, and rows needed."""
+    table, setting, space = Full.read(run), Setting(), run.options.space
+    judge, limit = judge_of(table.training, table.unseen), run.result("full")["limit"]
+    runs = []
+    for seed in range(1 if run.tiny else run.options.seeds):
+        started = time.monotonic()
+        steps = active.replay(table.specs, table.true_ms, space, order, seed, setting, judge=judge)
+        sums = active.replay(table.specs, table.true_ms, space, order, seed, setting) if seed == 0 else []
+        runs.append(
+            {
+                "order": order,
+                "seed": seed,
+                "rows_needed": reached(steps, limit),
+                "steps": [asdict(s) for s in steps],
+                "against_full_sums": [asdict(s) for s in sums],
+                "seconds": time.monotonic() - started,
+            }
         )
-    lines += ["", "Mean error on the unseen networks after so many rows, mean over seeds:", ""]
-    steps = next(run["steps"] for run in found["runs"] if run["order"] == active.ORDERS[0])
+    return runs
+
+
+def report(results: Results, options: Mapping[str, Any]) -> str:
+    """Rows every order needs, and the error after so many."""
+    if "full" not in results:
+        return ""
+    facts, orders = results["full"], [order for order in active.ORDERS if order in results]
+    n, errors = facts["rows"], facts["full_table_error"]
+    lines = [
+        f"{options['space']} on {facts['device']} / {options['runtime']}. Full table: {n} rows. Calibrated sum fitted on "
+        f"{facts['networks']['fit']} measured networks, judged on {facts['networks']['unseen']} others: {errors['mean']:.2%} "
+        f"mean error, {errors['p95']:.2%} p95. Reached: the mean error stays within {facts['limit']:.2%} ({facts['tolerance']:.0%} "
+        "above the full table's).",
+        "",
+    ]
+    if not orders:
+        return "\n".join(lines)
+    needed = {order: [run["rows_needed"] for run in results[order]] for order in orders}
+    rows = [
+        [order, ", ".join(map(str, rows)), f"{np.median(rows):g}", f"{np.median(rows) / n:.0%} (worst {max(rows) / n:.0%})"]
+        for order, rows in needed.items()
+    ]
+    lines += [markdown.table(["order", "rows needed, per seed", "median", "share of the table"], rows), ""]
+    steps = results[orders[0]][0]["steps"]
     marks = [step["rows"] for step in steps[:: max(1, len(steps) // 10)]]
-    lines += [f"| order | {' | '.join(map(str, marks))} |", f"| --- |{' --- |' * len(marks)}"]
-    for order in active.ORDERS:
-        cells = []
-        for mark in marks:
-            errors = [
-                next(s["error"]["mean"] for s in run["steps"] if s["rows"] >= mark)
-                for run in found["runs"]
-                if run["order"] == order
-            ]
-            cells.append(f"{np.mean(errors):.2%}")
-        lines.append(f"| {order} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+
+    def error_at(order: str, mark: int) -> str:
+        after = [next(s["error"]["mean"] for s in run["steps"] if s["rows"] >= mark) for run in results[order]]
+        return f"{np.mean(after):.2%}"
+
+    lines += ["Mean error on the unseen networks after so many rows, mean over seeds:", ""]
+    rows = [[order, *(error_at(order, mark) for mark in marks)] for order in orders]
+    return "\n".join([*lines, markdown.table(["order", *map(str, marks)], rows)])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workspace", type=Path, required=True)
-    parser.add_argument("--space", default="nasvit")
-    parser.add_argument("--device", default="local")
-    parser.add_argument("--runtime", default="onnxruntime")
-    parser.add_argument("--networks", type=int, default=16, help="calibration networks, as `hwbench fit --networks`")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS))
-    parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    found = study(asked.workspace, asked.space, asked.device, asked.runtime, asked.networks, range(asked.seeds))
-    write_json(asked.out / "active.json", found)
-    atomic_write(asked.out / "active.md", text(found))
-    print(text(found))
-
+STUDY = Study(
+    "active_profiling",
+    __doc__,
+    "some minutes; it measures nothing",
+    {"full": full, **{order: partial(replayed, order=order) for order in active.ORDERS}},
+    report,
+    (
+        WORKSPACE,
+        Option("space", "nasvit", "the space whose full table is there"),
+        Option("device", "local", "whose table it is"),
+        Option("runtime", "onnxruntime", "inference runtime"),
+        Option("networks", 16, "calibration networks, as `hwbench fit --networks`"),
+        Option("seeds", 5, "repeats of every order"),
+    ),
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -1,6 +1,6 @@
 """How well GPU operators are predicted on a GPU never measured: each GPU of NeuSight's table left out in turn.
 
-    python -m studies.gpu_operators --tables DIR [--out reports/gpu-2026-11-16]
+    python -m studies.gpu_operators --tables DIR
 
 In one run: ours from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation that see
 the data sheet, and the plain roofline. Boards with the same chip are left out together, and once more with the twin kept. The
@@ -10,8 +10,6 @@ did, so that the shapes of the test split are new too. A second collection (bf16
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal, schema
-from hwbench.core.files import atomic_write, write_json
+from hwbench.core import conformal, markdown, schema
 from hwbench.predictor.gpu import datasheet, fit, roofline
+from studies.harness import Results, Run, Study
+from studies.options import TABLES
+from studies.provenance import ROOT
 
 DRAWS, PER_CELL = 10, 1000
+TINY_DRAWS, TINY_PER_CELL, TINY_SEEN = 1, 12, 40
 UTILISATION = {
     "objective": "regression",
     "num_leaves": 63,
@@ -59,7 +60,8 @@ def utilisation_trees(
 
     reached = np.log(rooflines(seen, known, precision) / seen.ms)
     trees = lightgbm.train(UTILISATION, lightgbm.Dataset(utilisation_features(seen, known, precision), reached), 300)
-    return rooflines(asked, known, precision) / np.exp(trees.predict(utilisation_features(asked, known, precision)))
+    guessed = np.exp(trees.predict(utilisation_features(asked, known, precision)))
+    return np.asarray(rooflines(asked, known, precision) / guessed)
 
 
 def rooflines(rows: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str) -> np.ndarray:
@@ -80,9 +82,11 @@ def mean_of(parts: list[dict[str, float]]) -> dict[str, float]:
 
 
 def judge(
-    seen: datasheet.Rows, asked: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str = "fp32"
+    run: Run, seen: datasheet.Rows, asked: datasheet.Rows, known: Mapping[str, datasheet.Gpu], precision: str = "fp32"
 ) -> list[dict[str, Any]]:
     """Fits everything on `seen`; errors on `asked` by GPU, campaign and kind."""
+    if run.tiny:
+        seen = seen.take(seen.sample(TINY_SEEN))
     start = time.perf_counter()
     model = fit.fit_gpu(seen, known, precision)
     fit_s = time.perf_counter() - start
@@ -96,17 +100,7 @@ def judge(
             rows = asked.take(at)
             ms, _ = model.predict(known[name], rows.ops)
             low, high = model.bounds(known[name], rows.ops)
-            adapted: dict[str, list[dict[str, float]]] = {}
-            for draw in range(DRAWS):
-                shown = fit.spread_over_kinds(rows.ops.kind, np.arange(len(rows)), fit.MEASURED, 100 + draw)
-                rest = rows.take(np.setdiff1d(np.arange(len(rows)), shown))
-                told = model.adapt(known[name], rows.ops.take(shown), rows.ms[shown])
-                again, _ = told.predict(known[name], rest.ops)
-                bottom, top = told.bounds(known[name], rest.ops)
-                for kind in np.unique(rest.ops.kind):
-                    k = rest.ops.kind == kind
-                    inside = conformal.covered(bottom[k], top[k], rest.ms[k])
-                    adapted.setdefault(str(kind), []).append({**errors(again[k], rest.ms[k]), "covered": inside})
+            adapted = adapted_errors(model, known[name], rows, TINY_DRAWS if run.tiny else DRAWS)
             for kind in np.unique(rows.ops.kind):
                 k = rows.ops.kind == kind
                 found.append(
@@ -129,6 +123,22 @@ def judge(
     return found
 
 
+def adapted_errors(model: Any, gpu: datasheet.Gpu, rows: datasheet.Rows, draws: int) -> dict[str, list[dict[str, float]]]:
+    """Kind -> errors on the other rows once some were measured, one entry per draw of them."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for draw in range(draws):
+        shown = fit.spread_over_kinds(rows.ops.kind, np.arange(len(rows)), fit.MEASURED, 100 + draw)
+        rest = rows.take(np.setdiff1d(np.arange(len(rows)), shown))
+        told = model.adapt(gpu, rows.ops.take(shown), rows.ms[shown])
+        again, _ = told.predict(gpu, rest.ops)
+        bottom, top = told.bounds(gpu, rest.ops)
+        for kind in np.unique(rest.ops.kind):
+            k = rest.ops.kind == kind
+            inside = conformal.covered(bottom[k], top[k], rest.ms[k])
+            found.setdefault(str(kind), []).append({**errors(again[k], rest.ms[k]), "covered": inside})
+    return found
+
+
 def read_aiconfigurator(tables: Path, known: Mapping[str, datasheet.Gpu]) -> datasheet.Rows:
     """bf16 matrix products of one framework on NVIDIA GPUs."""
     frame = schema.read_table(tables / "aiconfigurator" / "gemm.parquet").to_pandas()
@@ -142,29 +152,69 @@ def read_aiconfigurator(tables: Path, known: Mapping[str, datasheet.Gpu]) -> dat
     return datasheet.Rows(ops, frame["system"].to_numpy(str), frame["latency_ms"].to_numpy(float), campaign)
 
 
-def study(tables: Path) -> dict[str, Any]:
-    known = datasheet.gpus(Path(__file__).parent.parent)
-    rows, facts, noise = datasheet.read_neusight(tables, known)
-    asked = rows.take(rows.sample(PER_CELL, seed=9))
+def neusight(run: Run) -> tuple[datasheet.Rows, datasheet.Rows, dict[str, datasheet.Gpu]]:
+    """(all rows, those asked for, data sheets)."""
+    known = datasheet.gpus(ROOT)
+    rows, _, _ = datasheet.read_neusight(run.tables, known)
+    return rows, rows.take(rows.sample(TINY_PER_CELL if run.tiny else PER_CELL, seed=9)), known
+
+
+def boards_of_chips(run: Run, rows: datasheet.Rows, known: Mapping[str, datasheet.Gpu]) -> list[list[str]]:
+    """Boards that share a chip, chip by chip; in a trial run one chip that has two boards."""
     names = sorted(set(map(str, rows.gpu)))
-    found: dict[str, list[dict[str, Any]]] = {"chip_out": [], "twin_kept": [], "strict": [], "aiconfigurator_bf16": []}
-    for chip in sorted({known[name].chip for name in names}):
-        boards = [name for name in names if known[name].chip == chip]
-        seen, new = ~np.isin(rows.gpu, boards), np.flatnonzero(np.isin(asked.gpu, boards))
-        found["chip_out"] += judge(rows.take(np.flatnonzero(seen)), asked.take(new), known)
-        print("left out", boards, flush=True)
-        train = np.flatnonzero(seen & (rows.campaign == "train"))
-        test = asked.take(new[asked.campaign[new] == "test"])
-        found["strict"] += judge(rows.take(train), test, known)
-        for board in boards if len(boards) > 1 else ():
-            only = asked.take(np.flatnonzero(asked.gpu == board))
-            found["twin_kept"] += judge(rows.take(np.flatnonzero(rows.gpu != board)), only, known)
-    other = read_aiconfigurator(tables, known)
-    for name in sorted(set(map(str, other.gpu))):
+    chips = sorted({known[name].chip for name in names})
+    boards = [[name for name in names if known[name].chip == chip] for chip in chips]
+    return [each for each in boards if len(each) > 1][:1] if run.tiny else boards
+
+
+def data(run: Run) -> dict[str, Any]:
+    """What the table is, how well its own repeats agree, and which of its cells were throttled."""
+    rows, facts, noise = datasheet.read_neusight(run.tables, datasheet.gpus(ROOT))
+    draws = TINY_DRAWS if run.tiny else DRAWS
+    return {"data": facts, "noise_ceiling": noise, "throttled": datasheet.throttled(rows), "draws": draws}
+
+
+def chip_out(run: Run) -> list[dict[str, Any]]:
+    """Every board of a chip left out, chip by chip."""
+    rows, asked, known = neusight(run)
+    found = []
+    for boards in boards_of_chips(run, rows, known):
+        seen, new = np.flatnonzero(~np.isin(rows.gpu, boards)), np.flatnonzero(np.isin(asked.gpu, boards))
+        found += judge(run, rows.take(seen), asked.take(new), known)
+        run.say(f"left out {', '.join(boards)}")
+    return found
+
+
+def twin_kept(run: Run) -> list[dict[str, Any]]:
+    """One board left out while another with the same chip is known."""
+    rows, asked, known = neusight(run)
+    found = []
+    for board in [board for boards in boards_of_chips(run, rows, known) if len(boards) > 1 for board in boards]:
+        only = asked.take(np.flatnonzero(asked.gpu == board))
+        found += judge(run, rows.take(np.flatnonzero(rows.gpu != board)), only, known)
+    return found
+
+
+def strict(run: Run) -> list[dict[str, Any]]:
+    """As NeuSight did: fitted on the train split without the chip, judged on the test split."""
+    rows, asked, known = neusight(run)
+    found = []
+    for boards in boards_of_chips(run, rows, known):
+        train = np.flatnonzero(~np.isin(rows.gpu, boards) & (rows.campaign == "train"))
+        test = np.flatnonzero(np.isin(asked.gpu, boards) & (asked.campaign == "test"))
+        found += judge(run, rows.take(train), asked.take(test), known)
+    return found
+
+
+def aiconfigurator_bf16(run: Run) -> list[dict[str, Any]]:
+    """Another collection: bf16 products, each GPU left out."""
+    known = datasheet.gpus(ROOT)
+    other, found = read_aiconfigurator(run.tables, known), []
+    for name in sorted(set(map(str, other.gpu)))[: 1 if run.tiny else None]:
         only = other.take(np.flatnonzero(other.gpu == name))
-        only = only.take(only.sample(PER_CELL, seed=9))
-        found["aiconfigurator_bf16"] += judge(other.take(np.flatnonzero(other.gpu != name)), only, known, "fp16")
-    return {"data": facts, "noise_ceiling": noise, "throttled": datasheet.throttled(rows), "draws": DRAWS, **found}
+        only = only.take(only.sample(TINY_PER_CELL * 4 if run.tiny else PER_CELL, seed=9))
+        found += judge(run, other.take(np.flatnonzero(other.gpu != name)), only, known, "fp16")
+    return found
 
 
 def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -187,38 +237,43 @@ TITLES = {
 }
 
 
-def text(document: Mapping[str, Any]) -> str:
-    noise = document["noise_ceiling"]
-    lines = ["# GPU operators on GPUs never measured", "", "    python -m studies.gpu_operators --tables DIR", ""]
-    lines += ["Mean (median, p95) absolute relative error in %. 30 ops: mean of ten random draws, six of each kind."]
-    apart, far = 100 * noise["mean_abs_error"], 100 * noise["p95_abs_error"]
-    lines += [f"Noise ceiling: {noise['repeated_rows']} rows repeat a shape; {apart:.2f} % from their median, p95 {far:.2f} %."]
-    for cell, times in document["throttled"].items():
-        lines += [f"Not fitted on: {cell} (large products {times:.1f} times slower than in the other campaign)."]
-    for part, title in TITLES.items():
-        head = "roofline | trees on utilisation | ours, data sheet | ours, 30 ops | covered, data sheet | covered, 30 ops |"
-        lines += ["", f"## {title}", "", f"| campaign | kind | GPUs | {head}", "|" + " --- |" * 9]
-        for row in summary(document[part]):
+def report(results: Results, options: Mapping[str, Any]) -> str:
+    """Errors by campaign and kind, then by GPU."""
+    lines = ["Mean (median, p95) absolute relative error in %. 30 ops: mean of ten random draws, six of each kind.", ""]
+    if "data" in results:
+        noise = results["data"]["noise_ceiling"]
+        apart, far = 100 * noise["mean_abs_error"], 100 * noise["p95_abs_error"]
+        lines += [
+            f"Noise ceiling: {noise['repeated_rows']} rows repeat a shape; {apart:.2f} % from their median, p95 {far:.2f} %."
+        ]
+        for cell, times in results["data"]["throttled"].items():
+            lines += [f"Not fitted on: {cell} (large products {times:.1f} times slower than in the other campaign)."]
+    head = ["roofline", "trees on utilisation", "ours, data sheet", "ours, 30 ops", "covered, data sheet", "covered, 30 ops"]
+    for part in (part for part in TITLES if part in results):
+        means, every = [], []
+        for row in summary(results[part]):
             cells = [f"{100 * row[how]:.1f}" for how in HOW] + [f"{100 * row[f'{how}_covered']:.0f}" for how in HOW[2:]]
-            lines += [f"| {row['campaign']} | {row['kind']} | {row['gpus']} | {' | '.join(cells)} |"]
-        lines += ["", f"| GPU | campaign | kind | rows | {head}", "|" + " --- |" * 10]
-        for e in document[part]:
+            means.append([row["campaign"], row["kind"], row["gpus"], *cells])
+        for e in results[part]:
             cells = [f"{100 * e[how]['mean']:.1f} ({100 * e[how]['median']:.1f}, {100 * e[how]['p95']:.0f})" for how in HOW]
             cells += [f"{100 * e[how]['covered']:.0f}" for how in HOW[2:]]
-            lines += [f"| {e['gpu']} | {e['campaign']} | {e['kind']} | {e['n']} | {' | '.join(cells)} |"]
-    return "\n".join(lines) + "\n"
+            every.append([e["gpu"], e["campaign"], e["kind"], e["n"], *cells])
+        lines += ["", f"## {TITLES[part]}", "", markdown.table(["campaign", "kind", "GPUs", *head], means, 2)]
+        lines += ["", markdown.table(["GPU", "campaign", "kind", "rows", *head], every, 3)]
+    return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("reports/gpu-2026-11-16"))
-    given = parser.parse_args()
-    document = study(given.tables)
-    write_json(given.out / "gpu.json", document)
-    atomic_write(given.out / "gpu.md", text(document))
-    print(json.dumps({part: summary(document[part]) for part in TITLES}))
-
+STUDY = Study(
+    "gpu_operators",
+    __doc__,
+    "about 40 minutes",
+    {
+        "data": data, "chip_out": chip_out, "twin_kept": twin_kept, "strict": strict,
+        "aiconfigurator_bf16": aiconfigurator_bf16,
+    },
+    report,
+    (TABLES,),
+)  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

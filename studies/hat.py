@@ -1,6 +1,6 @@
 """How well, and from how few rows, table predictors learn the eight HAT latency tables.
 
-    python -m studies.hat --tables DIR [--seeds 5] [--out reports/hat-DATE]
+    python -m studies.hat --tables DIR
 
 Every table: a fifth of the rows is set aside at random (rows with equal features together); `additive` learns 50 .. all of the
 others from ten columns, `best` and scikit-learn's Gaussian process (the peer) the same 100 and all. Errors are mean
@@ -10,19 +10,15 @@ device for another task adds: its fitted prediction as one more feature. Wang et
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hwbench import __version__
-from hwbench.core import conformal, registry, schema, stats
-from hwbench.core.files import write_json
+from hwbench.core import conformal, markdown, registry, schema, stats
+from studies.harness import Results, Run, Study
+from studies.options import TABLES, Option
 
 FILE = "hat/latency.parquet"
 TARGET, NOISE = "latency_total_ms", ("latency_std_encoder_ms", "latency_std_decoder_ms")
@@ -43,6 +39,7 @@ JUDGED = (100, None)
 TUNED = 300
 """Rows on which the peer tunes its lengths: its cost grows with the cube."""
 FOLDS, MANY = 5, 1000
+TINY_ROWS = 250
 
 REMARKS = """\
 - Here each table has {rows} rows (a fifth of the published 2,000 is held aside from us): `all` is 80 % of those, and the
@@ -101,7 +98,8 @@ def interval(x: np.ndarray, y: np.ndarray, model: Any, asked: np.ndarray, measur
     for fold in range(FOLDS if len(y) < MANY else 1):
         left_out = fitted("best", x[folds != fold], y[folds != fold])
         pairs.append((left_out.predict(x[folds == fold])[0], y[folds == fold]))
-    band = conformal.calibrate(*(np.concatenate(each) for each in zip(*pairs, strict=True)))
+    guesses, truths = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    band = conformal.calibrate(guesses, truths)
     return dict(conformal.evidence(model.predict(asked)[0], band, measured))
 
 
@@ -123,46 +121,47 @@ def floors(x: np.ndarray, y: np.ndarray, deviation: np.ndarray, iterations: int)
     }
 
 
-def study(tables: Path, seeds: int, keys: Sequence[tuple[str, str]] = tuple(GOALS)) -> list[dict[str, Any]]:
-    """One entry per table."""
-    data = schema.read_table(tables / FILE).to_pandas()
+def one_table(run: Run, task: str, device: str) -> dict[str, Any]:
+    """Errors by number of rows, means over the seeds, intervals and what a perfect predictor would have."""
+    key = (task, device)
+    data = schema.read_table(run.tables / FILE).to_pandas()
     columns = features_of(list(data.columns))
-    parts = {key: data[(data["task"] == key[0]) & (data["device"] == key[1])] for key in GOALS}
-    found = []
-    for key in keys:
-        part, goal = parts[key], GOALS[key]
-        x, y = part[columns].to_numpy(float), part[TARGET].to_numpy(float)
-        order = np.lexsort((*x.T, y))  # the file's order plays no part
-        x, y = x[order], y[order]
-        sibling_key = next(k for k in GOALS if k != key and k[1] == key[1])
-        sibling = fitted("additive", parts[sibling_key][columns].to_numpy(float), parts[sibling_key][TARGET].to_numpy(float))
-        known = np.column_stack([x, sibling.predict(x)[0]])
-        curve: dict[str, list[dict[str, Any]]] = {}
-        for seed in range(seeds):
-            rng = np.random.default_rng(seed)
-            test = split(x, rng) == 0
-            pool = rng.permutation(np.flatnonzero(~test))
-            for size in SIZES:
-                rows = pool[:size]
-                entry: dict[str, Any] = {
-                    "additive": error(fitted("additive", x[rows], y[rows]).predict(x[test])[0], y[test]),
-                    "with_sibling": error(fitted("additive", known[rows], y[rows]).predict(known[test])[0], y[test]),
-                }
-                if size in JUDGED:
-                    best = fitted("best", x[rows], y[rows])
-                    entry["best"] = error(best.predict(x[test])[0], y[test])
-                    entry["peer"] = error(peer(x[rows], y[rows], x[test]), y[test])
-                    entry["shares"] = best.shares
-                    entry["interval"] = interval(x[rows], y[rows], best, x[test], y[test], seed)
-                curve.setdefault("all" if size is None else str(size), []).append(entry)
-        deviation = np.sqrt(sum(np.square(part[name].to_numpy(float)) for name in NOISE))[order]
-        iterations = (
-            1 if key[1].startswith("raspberry") else int(part["measure_iters"].iloc[0])
-        )  # the source's 2 is wrong there
-        entry = {"task": key[0], "device": key[1], "rows": len(y), "goal": goal, "sibling": sibling_key[0], "curve": curve}
-        found.append({**entry, "perfect": floors(x, y, deviation, iterations), **summary(curve, goal)})
-        print(*key, found[-1]["means"]["all"], flush=True)
-    return found
+    parts = {each: data[(data["task"] == each[0]) & (data["device"] == each[1])] for each in GOALS}
+    part, goal = parts[key].head(TINY_ROWS if run.tiny else None), GOALS[key]
+    x, y = part[columns].to_numpy(float), part[TARGET].to_numpy(float)
+    order = np.lexsort((*x.T, y))  # the file's order plays no part
+    x, y = x[order], y[order]
+    sibling_key = next(k for k in GOALS if k != key and k[1] == key[1])
+    sibling = fitted("additive", parts[sibling_key][columns].to_numpy(float), parts[sibling_key][TARGET].to_numpy(float))
+    curve = learning_curve(x, y, np.column_stack([x, sibling.predict(x)[0]]), 1 if run.tiny else run.options.seeds)
+    deviation = np.sqrt(sum(np.square(part[name].to_numpy(float)) for name in NOISE))[order]
+    # the source's 2 is wrong on the Raspberry Pi
+    iterations = 1 if device.startswith("raspberry") else int(part["measure_iters"].iloc[0])
+    entry = {"task": task, "device": device, "rows": len(y), "goal": goal, "sibling": sibling_key[0], "curve": curve}
+    return {**entry, "perfect": floors(x, y, deviation, iterations), **summary(curve, goal)}
+
+
+def learning_curve(x: np.ndarray, y: np.ndarray, known: np.ndarray, seeds: int) -> dict[str, list[dict[str, Any]]]:
+    """Number of rows -> errors on the rows set aside, one entry per seed; `known` are the features with the sibling's."""
+    curve: dict[str, list[dict[str, Any]]] = {}
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        test = split(x, rng) == 0
+        pool = rng.permutation(np.flatnonzero(~test))
+        for size in SIZES:
+            rows = pool[:size]
+            entry: dict[str, Any] = {
+                "additive": error(fitted("additive", x[rows], y[rows]).predict(x[test])[0], y[test]),
+                "with_sibling": error(fitted("additive", known[rows], y[rows]).predict(known[test])[0], y[test]),
+            }
+            if size in JUDGED:
+                best = fitted("best", x[rows], y[rows])
+                entry["best"] = error(best.predict(x[test])[0], y[test])
+                entry["peer"] = error(peer(x[rows], y[rows], x[test]), y[test])
+                entry["shares"] = best.shares
+                entry["interval"] = interval(x[rows], y[rows], best, x[test], y[test], seed)
+            curve.setdefault("all" if size is None else str(size), []).append(entry)
+    return curve
 
 
 def summary(curve: dict[str, list[dict[str, Any]]], goal: float) -> dict[str, Any]:
@@ -181,7 +180,7 @@ def summary(curve: dict[str, list[dict[str, Any]]], goal: float) -> dict[str, An
     return {"means": means, "intervals": covered, "rows_needed": needed}
 
 
-def page(found: list[dict[str, Any]], seeds: int) -> str:
+def report(results: Results, options: Mapping[str, Any]) -> str:
     """The figures as Markdown."""
 
     def percent(value: float) -> str:
@@ -189,45 +188,38 @@ def page(found: list[dict[str, Any]], seeds: int) -> str:
 
     head = ["task", "device", "goal", "best, all", "peer, all", "best, 100", "peer, 100"]
     head += [f"additive, {'all' if s is None else s}" for s in SIZES] + ["rows to the goal (additive)"]
-    lines = ["# HAT tables", "", f"Mean relative errors in %, means over {seeds} random splits. hwbench {__version__}.", ""]
-    lines += [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for f in found:
+    errors, others = [], []
+    for f in results.values():
         means = f["means"]
         shown = [means[size][name] for size in ("all", "100") for name in ("best", "peer")]
         shown += [mean["additive"] for mean in means.values()]
-        cells = [f["task"], f["device"], f"{100 * f['goal']:.1f}", *map(percent, shown), str(f["rows_needed"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    head = ["task", "device", "covered, 100", "width, 100", "covered, all", "width, all", "perfect: repeats"]
-    head += ["perfect: neighbours", "with sibling, 50", "with sibling, 100"]
-    lines += [
-        "",
-        "90 % intervals on the rows set aside (cover in %, median width in % of the prediction), errors in % a perfect",
-    ]
-    lines += ["predictor would have, and errors in % when the same device's table of another task is known:", ""]
-    lines += [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for f in found:
+        errors.append([f["task"], f["device"], f"{100 * f['goal']:.1f}", *map(percent, shown), f["rows_needed"]])
         few, every = f["intervals"]["100"], f["intervals"]["all"]
         shown = [few["covered"], few["median_width"], every["covered"], every["median_width"], *f["perfect"].values()]
         shown += [f["means"][size]["with_sibling"] for size in ("50", "100")]
-        lines.append(f"| {f['task']} | {f['device']} | {' | '.join(percent(each) for each in shown)} |")
-    rows = ", ".join(sorted({str(f["rows"]) for f in found}))
-    return "\n".join([*lines, "", REMARKS.format(rows=rows, tuned=TUNED)])
+        others.append([f["task"], f["device"], *map(percent, shown)])
+    lines = [
+        f"Mean relative errors in %, means over {options['seeds']} random splits.",
+        "",
+        markdown.table(head, errors, 2),
+        "",
+    ]
+    head = ["task", "device", "covered, 100", "width, 100", "covered, all", "width, all", "perfect: repeats"]
+    head += ["perfect: neighbours", "with sibling, 50", "with sibling, 100"]
+    lines += ["90 % intervals on the rows set aside (cover in %, median width in % of the prediction), errors in % a perfect"]
+    lines += ["predictor would have, and errors in % when the same device's table of another task is known:", ""]
+    rows = ", ".join(sorted({str(f["rows"]) for f in results.values()}))
+    return "\n".join([*lines, markdown.table(head, others, 2), "", REMARKS.format(rows=rows, tuned=TUNED)])
 
 
-def main() -> None:
-    today = datetime.now(UTC).date().isoformat()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--tables", type=Path, default=os.environ.get("HWBENCH_TABLES"), required="HWBENCH_TABLES" not in os.environ
-    )
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("reports") / f"hat-{today}")
-    asked = parser.parse_args()
-    found = study(Path(asked.tables), asked.seeds)
-    made = {"date": today, "hwbench_version": __version__, "file": FILE, "seeds": asked.seeds, "tables": found}
-    write_json(asked.out / "hat.json", json.loads(json.dumps(made)))
-    (asked.out / "hat.md").write_text(page(found, asked.seeds))
-
+STUDY = Study(
+    "hat",
+    __doc__,
+    "about an hour",
+    {f"{task}-{device}": partial(one_table, task=task, device=device) for task, device in GOALS},
+    report,
+    (TABLES, Option("seeds", 5, "random splits")),
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -1,6 +1,6 @@
 """A new device from ten measurements, on public tables: every physical device left out in turn with all its keys.
 
-    python -m studies.transfer --tables DIR [--draws 20] [--out reports/transfer-DATE]
+    python -m studies.transfer --tables DIR
 
 Peers in the same run, from the same measurements: the best proxy device (the known key that orders them best), FLOPs
 (published stage widths), one-hot ridge. `fpga` and `eyeriss` are exact sums, not measured: reported apart.
@@ -9,11 +9,10 @@ Spearman is over all architectures. `full data` is what a regression on every ar
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from hwbench.core.files import atomic_write, write_json
+from hwbench.core import markdown
 from hwbench.predictor.few_shot import prior as few_shot_prior
 from hwbench.predictor.few_shot import transfer
 from hwbench.predictor.tabular import positions
+from studies.harness import Results, Run, Study
+from studies.options import TABLES, Option
 
 EXACT = ("asic", "fpga")
 COUNTS = (10, 20, 50)
@@ -176,40 +177,42 @@ def prepare(space: Space, known: np.ndarray, counts: Sequence[int]) -> Any:
     return (prior, rehearsals), {n: few_shot_prior.spread_out(prior, n) for n in counts}
 
 
-def run_space(space: Space, draws: int, say: Any) -> pd.DataFrame:
-    """Every physical device left out in turn; then every kind."""
-    random = np.random.default_rng(0)
+def one_space(run: Run, name: str) -> list[dict[str, Any]]:
+    """Every physical device left out in turn, then every kind; one row per key and draw of measurements."""
+    space = Space.read(run.tables, name)
+    random, draws = np.random.default_rng(0), 1 if run.tiny else run.options.draws
     samples = {n: [random.choice(len(space.latency), n, replace=False) for _ in range(draws)] for n in COUNTS}
     everyone = np.arange(len(space.keys))
     fitted = few_shot_prior.learn(np.log(space.latency), space.blocks).smooth
     rows: list[dict[str, Any]] = []
-    for device in dict.fromkeys(space.devices):
+    for device in list(dict.fromkeys(space.devices))[: 1 if run.tiny else None]:
         started = time.time()
         targets = np.flatnonzero(space.devices == device)
         known = np.setdiff1d(everyone, targets)
         prepared, chosen = prepare(space, known, COUNTS)
-        for target in targets:
+        for target in map(int, targets):
             full = spearmans(fitted[:, [target]], space.latency[:, target])[0]
             for n in COUNTS:
                 for how, drawn in (("random", samples[n]), ("chosen", [chosen[n]])):
                     each = judge(space, target, known, prepared, drawn)
                     rows += [{**row, "setting": "device left out", "samples": how, "full_data": full} for row in each]
-        say(f"{space.name} {device}: {time.time() - started:.0f} s")
-    for kind in dict.fromkeys(space.kinds):
+        run.say(f"{space.name} {device}: {time.time() - started:.0f} s")
+    for kind in [] if run.tiny else dict.fromkeys(space.kinds):
         targets = np.flatnonzero(space.kinds == kind)
         known = np.setdiff1d(everyone, targets)
         if kind in EXACT or len(known) < transfer.LEAST_DEVICES:
             continue
         prepared, _ = prepare(space, known, COUNTS[:1])
-        for target in targets:
+        for target in map(int, targets):
             each = judge(space, target, known, prepared, samples[COUNTS[0]])
             rows += [{**row, "setting": "kind left out", "samples": "random"} for row in each]
-    return pd.DataFrame(rows)
+    return rows
 
 
-def run_oneproxy(tables: Path, cells: Space, draws: int) -> pd.DataFrame:
-    """Devices of another collection as targets, with all of help's keys known, on the cells both have."""
-    data = pd.read_parquet(tables / "oneproxy" / "nasbench201_latency_18dev.parquet").dropna(subset=["latency_ms"])
+def oneproxy(run: Run) -> list[dict[str, Any]]:
+    """Devices of another collection as targets, with all of HELP's keys known, on the cells both have."""
+    cells, draws = Space.read(run.tables, "nasbench201"), 1 if run.tiny else run.options.draws
+    data = pd.read_parquet(run.tables / "oneproxy" / "nasbench201_latency_18dev.parquet").dropna(subset=["latency_ms"])
     wide = data.pivot(index="arch_index", columns="device_key", values="latency_ms").dropna()
     at = np.searchsorted(cells.index, wide.index.to_numpy())
     measured_too = {"rice_pixel3"}  # equal to help's own
@@ -230,17 +233,17 @@ def run_oneproxy(tables: Path, cells: Space, draws: int) -> pd.DataFrame:
     )
     random = np.random.default_rng(0)
     samples = [random.choice(len(at), COUNTS[0], replace=False) for _ in range(draws)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     helps = np.arange(len(cells.keys))
     ready: dict[str, Any] = {}
-    for i, key in enumerate(keys):
+    for i, key in enumerate(keys[: 1 if run.tiny else None]):
         same = alike.get(key, "")
         known = helps[cells.devices != same]
         if same not in ready:
             ready[same] = prepare(space, known, COUNTS[:1])[0]
         each = judge(space, len(cells.keys) + i, known, ready[same], samples)
         rows += [{**row, "setting": "other collection", "samples": "random"} for row in each]
-    return pd.DataFrame(rows)
+    return rows
 
 
 def flag(rows: pd.DataFrame, limit: float = transfer.TRUSTED) -> dict[str, Any]:
@@ -275,72 +278,15 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def markdown(document: dict[str, Any]) -> str:
-    """The report's tables."""
-    lines = [
-        "# A new device from a few measurements",
-        "",
-        "Rebuild: `python -m studies.transfer --tables DIR`. Spearman over all architectures, mean over keys of means",
-        "over draws; each physical device is left out with all its keys. `full data`: a regression on all architectures of the",
-        "target itself, in sample: what its noise leaves to be had. `covered` should be 90 %, `width` is relative. OFA was",
-        "measured on GPUs only, so its kind cannot be left out. `other collection`: OneProxy's targets, all of HELP known.",
-        "",
-        "| case | keys | ours | by device | best proxy | FLOPs | one-hot ridge | full data | median error | covered | width |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for name, s in document["summary"].items():
-        shown = [s.get(k) for k in ("ours", "ours_by_device", "best_proxy", "flops", "one_hot_ridge", "full_data")]
-        cells = ["-" if v is None or v != v else f"{v:.3f}" for v in shown]
-        rest = [f"{s['median_error']:.1%}", f"{s['covered']:.3f}", f"{s['width']:.0%}"]
-        lines.append(f"| {name} | {s['keys']} | {' | '.join([*cells, *rest])} |")
-    lines += [
-        "",
-        "## do not trust",
-        "",
-        "| case | draws | Spearman below .85 | flagged | right | precision | recall |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, f in document["flag"].items():
-        ratio = ["-" if f[k] is None else f"{f[k]:.2f}" for k in ("precision", "recall")]
-        lines.append(f"| {name} | {f['draws']} | {f['bad']} | {f['flagged']} | {f['right']} | {' | '.join(ratio)} |")
-    lines += [
-        "",
-        "## Per key, 10 random measurements",
-        "",
-        "| space | key | ours | best proxy | full data | covered | flagged |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in document["keys"]:
-        full = "-" if row["full_data"] is None or row["full_data"] != row["full_data"] else f"{row['full_data']:.3f}"
-        lines.append(
-            f"| {row['space']} | {row['key']} | {row['ours']:.3f} | {row['best_proxy']:.3f} | {full} "
-            f"| {row['covered']:.3f} | {row['flagged']:.0%} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--tables", type=Path, default=Path(os.environ.get("HWBENCH_TABLES", "../shared/tables")))
-    parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=Path("reports/transfer-2026-11-16"))
-    parser.add_argument("--spaces", default="nasbench201,fbnet,ofa")
-    asked = parser.parse_args()
-    spaces = {name: Space.read(asked.tables, name) for name in asked.spaces.split(",")}
-    found = [run_space(space, asked.draws, lambda line: print(line, flush=True)) for space in spaces.values()]
-    if "nasbench201" in spaces:
-        found.append(run_oneproxy(asked.tables, spaces["nasbench201"], asked.draws))
-    rows = pd.concat(found, ignore_index=True)
+def document(rows: pd.DataFrame) -> dict[str, Any]:
+    """What the report shows of all rows: means by case, how well the flag does, and means by key."""
     exact = rows["kind"].isin([*EXACT, "exact"])
     names = rows["space"] + ", " + rows["setting"] + ", " + rows["n"].astype(str) + " " + rows["samples"]
     names = names + np.where(exact, ", exact-sum keys", "")
-    drawn = rows["samples"] == "random"
-    ten = drawn & (rows["n"] == COUNTS[0])
+    ten = (rows["samples"] == "random") & (rows["n"] == COUNTS[0])
     keys = rows[ten & (rows["setting"] != "kind left out")].assign(flagged=lambda each: ~each["trust"].astype(bool))
-    columns = ["ours", "best_proxy", "flops", "one_hot_ridge", "full_data", "median_error", "covered", "width", "flagged"]
-    document = {
-        "what": "mean Spearman of a new device's predicted latencies, 10/20/50 measurements",
-        "draws": asked.draws,
+    columns = [name for name in (*SCORES, "flagged") if name in keys]
+    return {
         "summary": {str(name): summary(rows[names == name]) for name in dict.fromkeys(names)},
         "flag": {
             **{str(name): flag(part) for name, part in rows[ten].groupby(names[ten], sort=False)},
@@ -348,10 +294,59 @@ def main() -> None:
         },
         "keys": keys.groupby(["space", "key"], sort=False)[columns].mean().reset_index().to_dict("records"),
     }
-    write_json(asked.out / "transfer.json", document)
-    atomic_write(asked.out / "transfer.md", markdown(document))
-    print(markdown(document))
 
+
+def report(results: Results, options: Mapping[str, Any]) -> str:
+    """Spearman by case, the flag, and every key."""
+    if not results:
+        return ""
+    return tables_of(document(pd.concat([pd.DataFrame(rows) for rows in results.values()], ignore_index=True)))
+
+
+def tables_of(found: Mapping[str, Any]) -> str:
+    """The report's tables."""
+
+    def shown(value: float | None, form: str) -> str:
+        return "-" if value is None or value != value else format(value, form)
+
+    names = ("ours", "ours_by_device", "best_proxy", "flops", "one_hot_ridge", "full_data")
+    cases = [
+        [name, s["keys"], *(shown(s.get(k), ".3f") for k in names), f"{s['median_error']:.1%}", f"{s['covered']:.3f}",
+         f"{s['width']:.0%}"]
+        for name, s in found["summary"].items()
+    ]  # fmt: skip
+    flags = [
+        [name, f["draws"], f["bad"], f["flagged"], f["right"], *(shown(f[k], ".2f") for k in ("precision", "recall"))]
+        for name, f in found["flag"].items()
+    ]
+    keys = [
+        [row["space"], row["key"], *(shown(row.get(k), ".3f") for k in ("ours", "best_proxy", "full_data", "covered")),
+         f"{row['flagged']:.0%}"]
+        for row in found["keys"]
+    ]  # fmt: skip
+    head = ["case", "keys", "ours", "by device", "best proxy", "FLOPs", "one-hot ridge", "full data", "median error", "covered"]
+    return "\n".join(
+        [
+            "Spearman over all architectures, mean over keys of means over draws; each physical device is left out with all",
+            "its keys. `full data`: a regression on all architectures of the target itself, in sample: what its noise leaves",
+            "to be had. `covered` should be 90 %, `width` is relative. OFA was measured on GPUs only, so its kind cannot be",
+            "left out. `other collection`: OneProxy's targets, all of HELP known.", "",
+            markdown.table([*head, "width"], cases), "", "## do not trust", "",
+            markdown.table(["case", "draws", "Spearman below .85", "flagged", "right", "precision", "recall"], flags), "",
+            "## Per key, 10 random measurements", "",
+            markdown.table(["space", "key", "ours", "best proxy", "full data", "covered", "flagged"], keys, 2),
+        ]
+    )  # fmt: skip
+
+
+STUDY = Study(
+    "transfer",
+    __doc__,
+    "about 20 minutes",
+    {**{name: partial(one_space, name=name) for name in FEATURES}, "oneproxy": oneproxy},
+    report,
+    (TABLES, Option("draws", 20, "random sets of measurements per key")),
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())
