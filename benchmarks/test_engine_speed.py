@@ -12,7 +12,7 @@ import pytest
 from hwbench.network.spec import OpSpec
 from hwbench.profiler.model_files import CANARY_OP
 from hwbench.profiler.profile import needed_specs
-from studies.trust import harness_overhead
+from studies.overhead import harness_overhead
 
 
 @pytest.mark.parametrize("spec", [CANARY_OP, needed_specs(["autoformer-tiny"])[0]], ids=lambda spec: spec.op)

@@ -146,8 +146,8 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
     lines = [
         f"{options['space']} on {facts['device']} / {options['runtime']}. Full table: {n} rows. Calibrated sum fitted on "
         f"{facts['networks']['fit']} measured networks, judged on {facts['networks']['unseen']} others: {errors['mean']:.2%} "
-        f"mean error, {errors['p95']:.2%} p95. Reached: the mean error stays within {facts['limit']:.2%} ({facts['tolerance']:.0%} "
-        "above the full table's).",
+        f"mean error, {errors['p95']:.2%} p95. Reached: the mean error stays within {facts['limit']:.2%} "
+        f"({facts['tolerance']:.0%} above the full table's).",
         "",
     ]
     if not orders:

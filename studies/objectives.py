@@ -2,15 +2,15 @@
 
 hwbench's own default strategy stands beside them, once asking for latencies like the others and once knowing them.
 
-    python -m studies.objectives [--device local] [--seeds 5] [--measure] [--out reports/objectives-DATE]
+    python -m studies.objectives --workspace W --measure
 
 AutoFormer-tiny, proxy `params`, latency as the device's predictor states it; budgets at the 20th, 50th and 80th percentile
 of 100,000 random architectures, held against the plain prediction. All layers of this space are alike to predictor and
 proxy, so the true optimum is known: it takes only how many layers have more heads and how many the wider MLP. (That it is
 one is checked: shuffled layers change nothing, and none of the random architectures beats it.)
 
-Each winner is written as a search result (`<method>-<percentile>/search.json`), which `hwbench measure` and `hwbench verify`
-read; --measure measures all of them here, interleaved.
+Each winner is written as a search result (OUT/<method>-<percentile>/search.json), which `hwbench measure` and `hwbench
+verify` read; --measure measures all of them here, interleaved. One stage per budget, and one for measuring.
 """
 
 from __future__ import annotations
@@ -20,21 +20,16 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench import __version__
-from hwbench.cli._console import progress
-from hwbench.core import registry
+from hwbench.core import markdown, registry
 from hwbench.core.errors import UsageError
-from hwbench.core.files import atomic_write, fingerprint, write_json
+from hwbench.core.files import fingerprint, write_json
 from hwbench.core.genes import Genes
-from hwbench.core.progress import Tick
-from hwbench.core.typed_json import encode
-from hwbench.device.target import Target
 from hwbench.optimize import space_problem
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.latency_loss import descend, expected_cost, most_likely, sample_choices
@@ -43,11 +38,13 @@ from hwbench.optimize.strategy.base import Strategy
 from hwbench.optimize.variation import Seen
 from hwbench.predictor import space_latency
 from hwbench.predictor.models import of_space
-from hwbench.profiler.networks import measure_networks
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME, Architectures
 from hwbench.space.base import Space
 from hwbench.space.compiled import CompiledSum
+from studies.harness import Results, Run, Study
+from studies.options import BRIEF, WORKSPACE, Option
 
 SPACE, PROXY, STATISTIC, RUNTIME = "autoformer-tiny", "params", "min", "onnxruntime"
 METHODS = {
@@ -61,6 +58,7 @@ KNOWN = "-known"
 """Ends the name of a strategy that may compute latencies for itself; the others ask for each."""
 PERCENTILES = (20, 50, 80)
 SAMPLED = 100_000
+TINY_SAMPLED, TINY_EVALUATIONS, TINY_STEPS = 2000, 40, 20
 BATCH = 20
 """Architectures asked for at a time."""
 DRAWN = 200
@@ -202,32 +200,47 @@ def reach(trail: Trail, grown: np.ndarray, level: float) -> dict[str, float] | N
     return {"evaluations": int(at[0]) + 1, "seconds": trail.seconds[at[0]], "steps": trail.steps[at[0]]}
 
 
-def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int, tick: Tick) -> dict[str, Any]:
-    """Every method, budget and seed."""
+def compiled(run: Run) -> tuple[Space, CompiledSum, CompiledSum, dict[str, Any]]:
+    """(space, latency, score, what they are), refused where the optimum would not be known."""
+    space: Space = registry.get("space", SPACE)
+    fitted = space_latency.load(run.options.device, RUNTIME, workspace=run.workspace, space=SPACE)
+    latency = latency_cost(of_space(fitted, space, STATISTIC), space, "latency_ms").value
+    score = registry.get("proxy", PROXY).compile(space)
+    assert isinstance(latency, CompiledSum)
+    assert isinstance(score, CompiledSum)
+    facts = {
+        "space": SPACE,
+        "proxy": PROXY,
+        "statistic": STATISTIC,
+        "device": fitted.card["device"],
+        "runtime": RUNTIME,
+        "setting": asdict(fitted.setting),
+        "predictor": fingerprint(fitted.card["statistics"]),
+    }
+    return space, latency, score, facts
+
+
+def one_budget(run: Run, percentile: int) -> dict[str, Any]:
+    """Every method and seed under one budget, and the true optimum."""
     import torch
 
     torch.set_num_threads(1)  # all tensors are small
-    space: Space = registry.get("space", SPACE)
-    fitted = space_latency.load(Target.of(device, RUNTIME, workspace=workspace), SPACE)
-    latency, score = (
-        latency_cost(of_space(fitted, space, STATISTIC), space, "latency_ms").value,
-        registry.get("proxy", PROXY).compile(space),
-    )
-    assert isinstance(latency, CompiledSum)
-    assert isinstance(score, CompiledSum)
-    drawn = activity.sample(space, SAMPLED, np.random.default_rng(1))
+    space, latency, score, facts = compiled(run)
+    drawn = activity.sample(space, TINY_SAMPLED if run.tiny else SAMPLED, np.random.default_rng(1))
     sampled, worth = latency(drawn), score(drawn)
     check_alike(space, [score, latency], drawn)
-    kinds = alike(space)
     warm = Trail(by_rows(score), by_rows(latency))  # the first search would pay for what torch imports on first use
     ask_and_tell("reinforce", space_problem.problem(space, {"accuracy": "max"}, {"latency_ms": 1.0}), warm, 2 * BATCH, 0)
-    budgets, runs = [], []
-    for percentile in PERCENTILES:
-        budget_ms = float(np.percentile(sampled, percentile))
-        kept = kinds[:, latency(kinds) <= budget_ms]
-        best, random = float(score(kept).max()), float(worth[sampled <= budget_ms].max())
-        assert random <= best * (1 + 1e-9), "a random architecture beats the optimum"
-        budgets.append({"percentile": percentile, "budget_ms": budget_ms, "optimum": best, "best_of_random": random})
+    budget_ms, kinds = float(np.percentile(sampled, percentile)), alike(space)
+    kept = kinds[:, latency(kinds) <= budget_ms]
+    best, random = float(score(kept).max()), float(worth[sampled <= budget_ms].max())
+    assert random <= best * (1 + 1e-9), "a random architecture beats the optimum"
+    budget = {"percentile": percentile, "budget_ms": budget_ms, "optimum": best, "best_of_random": random}
+    seeds, evaluations, steps = run.options.seeds, run.options.evaluations, run.options.steps
+    if run.tiny:
+        seeds, evaluations, steps = 1, TINY_EVALUATIONS, TINY_STEPS
+    runs: list[dict[str, Any]] = []
+    with run.progress(f"searches under {budget_ms:.2f} ms") as tick:
         for method, seed in itertools.product(METHODS, range(FIRST_SEED, FIRST_SEED + seeds)):
             free = {"latency_ms": by_rows(latency)} if method.endswith(KNOWN) else {}
             problem = space_problem.problem(space, {"accuracy": "max"}, {"latency_ms": budget_ms}, free)
@@ -237,108 +250,102 @@ def study(device: str, workspace: Path, seeds: int, evaluations: int, steps: int
             else:
                 ask_and_tell(method.removesuffix(KNOWN), problem, trail, evaluations, seed)
             runs.append({"method": method, "percentile": percentile, "seed": seed, **summary(trail, budget_ms, best)})
-            tick(len(runs), len(PERCENTILES) * len(METHODS) * seeds)
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "hwbench_version": __version__,
-        "space": SPACE,
-        "proxy": PROXY,
-        "statistic": STATISTIC,
-        "device": fitted.card.device,
-        "runtime": RUNTIME,
-        "setting": asdict(fitted.target.setting),
-        "predictor": fingerprint(encode(fitted.card.statistics)),
-        "seeds": seeds,
-        "evaluations": evaluations,
-        "steps": steps,
-        "budgets": budgets,
-        "runs": runs,
-    }
+            tick(len(runs), len(METHODS) * seeds)
+    write_winners(facts, budget, runs, run.out)
+    return {**facts, "evaluations": evaluations, "steps": steps, "budget": budget, "runs": runs}
 
 
-def winners(found: Mapping[str, Any], method: str, percentile: int) -> list[dict[str, Any]]:
+def winners(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """One run for each different winner of a method under a budget, best first."""
-    runs = [r for r in runs_of(found, method, percentile) if r["genes"] is not None]
-    return list({tuple(r["genes"]): r for r in sorted(runs, key=lambda r: r["score"])}.values())[::-1]
-
-
-def runs_of(found: Mapping[str, Any], method: str, percentile: int) -> list[dict[str, Any]]:
-    return [run for run in found["runs"] if run["method"] == method and run["percentile"] == percentile]
+    kept = [run for run in runs if run["genes"] is not None]
+    return list({tuple(run["genes"]): run for run in sorted(kept, key=lambda run: run["score"])}.values())[::-1]
 
 
 def architectures(runs: Sequence[Mapping[str, Any]]) -> Architectures:
     return Architectures(registry.get("space", SPACE), np.array([run["genes"] for run in runs], np.uint8).T)
 
 
-def write_winners(found: Mapping[str, Any], out: Path) -> None:
-    """A search result for every method and budget: its winners over the seeds, best first."""
-    about = {key: found[key] for key in ("space", "proxy", "statistic", "device", "runtime", "setting", "predictor")}
-    for budget, method in itertools.product(found["budgets"], METHODS):
-        runs = winners(found, method, budget["percentile"])
-        if runs:
-            facts = [{key: run[key] for key in ("seed", "score", "latency_ms")} for run in runs]
-            settings = {**about, "strategy": method, "budget_ms": budget["budget_ms"], "certified": False, "finalists": facts}
-            document = {**architectures(runs).document(), "search": settings}
+def write_winners(facts: Mapping[str, Any], budget: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], out: Path) -> None:
+    """A search result for every method: its winners over the seeds, best first."""
+    for method in METHODS:
+        best = winners([run for run in runs if run["method"] == method])
+        if best:
+            finalists = [{key: run[key] for key in ("seed", "score", "latency_ms")} for run in best]
+            settings = {**facts, "strategy": method, "budget_ms": budget["budget_ms"], "certified": False}
+            document = {**architectures(best).document(), "search": {**settings, "finalists": finalists}}
             write_json(out / f"{method}-{budget['percentile']}" / RESULT_NAME, document)
 
 
-def measure_winners(found: dict[str, Any], workspace: Path, tick: Tick) -> None:
-    """Adds what every winner was measured to take; the readings stay in the workspace's journal."""
-    runs = [run for run in found["runs"] if run["genes"] is not None]
-    sets = architectures(list({tuple(run["genes"]): run for run in runs}.values()))
-    measured = measure_networks([sets], Target.of(found["device"], RUNTIME, workspace=workspace), tick=tick)
-    for run, key in zip(runs, architectures(runs).keys, strict=True):
-        row = measured[key]
-        run["measured_ms"], run["measured_p50_ms"] = row["latency_min_ms"], row["latency_median_ms"]
-        run["min_spread"], run["verdict"] = row["min_spread"], row["verdict"]
+def measured(run: Run) -> list[dict[str, Any]]:
+    """Every winner measured, interleaved; the readings stay in the workspace's journal."""
+    stages = [run.result(name) for name in BUDGETS]
+    every = {tuple(each["genes"]): each for stage in stages for each in stage["runs"] if each["genes"] is not None}
+    found = architectures(list(every.values()))
+    policy = BRIEF if run.tiny else NETWORK_POLICY
+    with run.progress("measuring winners") as tick:
+        rows = measure_networks([found], run.options.device, RUNTIME, workspace=run.workspace, policy=policy, tick=tick)
+    names = {"measured_ms": "latency_min_ms", "measured_p50_ms": "latency_median_ms", "min_spread": "min_spread"}
+    return [
+        {"genes": list(genes), "verdict": rows[key]["verdict"], **{ours: rows[key][column] for ours, column in names.items()}}
+        for genes, key in zip(every, found.keys, strict=True)
+    ]
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """The figures as Markdown."""
-    marks = [mark for mark in MARKS if mark < found["evaluations"]]
+def report(results: Results, options: Mapping[str, Any]) -> str:
+    """Every method under every budget."""
+    stages = [results[name] for name in BUDGETS if name in results]
+    if not stages:
+        return ""
+    latencies = {tuple(row["genes"]): row for row in results.get("measured", ())}
+    first = stages[0]
+    marks = [mark for mark in MARKS if mark < first["evaluations"]]
     head = ["budget", "method", "evaluations", *(f"short at {mark}" for mark in marks), "short in the end"]
     head += [f"evaluations to {name}" for name in NEAR] + ["seconds to 1 %", "seconds"]
     head += ["predicted ms", "measured ms (spread %)", "error %", "kept"]
-    lines = [
-        f"# MnasNet's controller, ProxylessNAS' loss and evolution on {found['space']}, {found['device']} / {found['runtime']}",
-        "",
-        f"Proxy `{found['proxy']}`, latency ({found['statistic']}) by the device's predictor, {found['seeds']} seeds. "
-        f"hwbench {found['hwbench_version']}, {found['date']}.",
-        "",
-        f"| {' | '.join(head)} |",
-        "| --- | --- |" + " ---: |" * (len(head) - 2),
-    ]
-    for budget, method in itertools.product(found["budgets"], METHODS):
-        runs = runs_of(found, method, budget["percentile"])
-        steps = int(np.median([run["steps"] for run in runs]))
-        cells = [f"{budget['budget_ms']:.2f} ms (p{budget['percentile']})", METHODS[method]]
-        cells += [middle([run["evaluations"] for run in runs], "{:.0f}") + (f" + {steps} steps" if steps else "")]
-        cells += ["" if steps else short([score_at(run, mark) for run in runs], budget["optimum"]) for mark in marks]
-        cells += [short([run["score"] for run in runs], budget["optimum"])]
-        cells += [reached([run["reached"][name] for run in runs]) for name in NEAR]
-        times = [run["reached"]["1 %"]["seconds"] for run in runs if run["reached"]["1 %"]]
-        cells += [
-            middle(times, "{:.2f}") if len(times) == len(runs) else "-",
-            middle([run["seconds"] for run in runs], "{:.2f}"),
+    rows = []
+    for stage, method in itertools.product(stages, METHODS):
+        runs = [each for each in stage["runs"] if each["method"] == method]
+        rows.append(cells(stage["budget"], method, [{**latencies.get(tuple(r["genes"] or ()), {}), **r} for r in runs], marks))
+    optima = ", ".join(f"{s['budget']['optimum']:.3f} (p{s['budget']['percentile']})" for s in stages)
+    random = ", ".join(f"{100 * max(1 - s['budget']['best_of_random'] / s['budget']['optimum'], 0.0):.2f}" for s in stages)
+    return "\n".join(
+        [
+            f"{first['space']} on {first['device']} / {first['runtime']}. Proxy `{first['proxy']}`, latency "
+            f"({first['statistic']}) by the device's predictor, {options['seeds']} seeds.",
+            "",
+            markdown.table(head, rows, 2),
+            "",
+            f"True optimum, million parameters: {optima}. Best of {SAMPLED:,} random ones, short by %: {random}.",
+            "",
+            REMARKS.format(seeds=options["seeds"], steps=first["steps"], drawn=DRAWN),
         ]
-        best = winners(found, method, budget["percentile"])[:1]
-        cells += [f"{best[0]['latency_ms']:.2f}" if best else "-", *measured_cells(best, runs, budget["budget_ms"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    optima = ", ".join(f"{b['optimum']:.3f} (p{b['percentile']})" for b in found["budgets"])
-    random = ", ".join(f"{100 * max(1 - b['best_of_random'] / b['optimum'], 0.0):.2f}" for b in found["budgets"])
-    lines += ["", f"True optimum, million parameters: {optima}. Best of {SAMPLED:,} random ones, short by %: {random}.", ""]
-    return "\n".join([*lines, REMARKS.format(seeds=found["seeds"], steps=found["steps"], drawn=DRAWN)])
+    )
+
+
+def cells(budget: Mapping[str, Any], method: str, runs: Sequence[Mapping[str, Any]], marks: Sequence[int]) -> list[str]:
+    """One line of the table."""
+    steps = int(np.median([run["steps"] for run in runs]))
+    found = [f"{budget['budget_ms']:.2f} ms (p{budget['percentile']})", METHODS[method]]
+    found += [middle([run["evaluations"] for run in runs], "{:.0f}") + (f" + {steps} steps" if steps else "")]
+    found += ["" if steps else short([score_at(run, mark) for run in runs], budget["optimum"]) for mark in marks]
+    found += [short([run["score"] for run in runs], budget["optimum"])]
+    found += [reached([run["reached"][name] for run in runs]) for name in NEAR]
+    times = [run["reached"]["1 %"]["seconds"] for run in runs if run["reached"]["1 %"]]
+    found += [middle(times, "{:.2f}") if len(times) == len(runs) else "-"]
+    found += [middle([run["seconds"] for run in runs], "{:.2f}")]
+    best = winners(runs)[:1]
+    return [*found, f"{best[0]['latency_ms']:.2f}" if best else "-", *measured_cells(best, runs, budget["budget_ms"])]
 
 
 def measured_cells(best: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], budget_ms: float) -> list[str]:
     """The best winner's latency and error, and how many winners kept the budget."""
-    measured = [run["measured_ms"] for run in runs if "measured_ms" in run]
-    if not measured:
+    known = [run["measured_ms"] for run in runs if "measured_ms" in run]
+    if not known:
         return ["-"] * 3
     spread = best[0]["min_spread"]
     shown = f"{best[0]['measured_ms']:.2f}" + ("" if spread is None or spread != spread else f" ({100 * spread:.1f})")
     error = best[0]["latency_ms"] / best[0]["measured_ms"] - 1
-    return [shown, f"{100 * error:+.1f}", f"{sum(ms <= budget_ms for ms in measured)} of {len(measured)}"]
+    return [shown, f"{100 * error:+.1f}", f"{sum(ms <= budget_ms for ms in known)} of {len(known)}"]
 
 
 def score_at(run: Mapping[str, Any], evaluations: int) -> float | None:
@@ -370,28 +377,29 @@ def reached(found: Sequence[Mapping[str, float] | None]) -> str:
     return text if len(known) == len(found) else f"{text}, {len(known)} of {len(found)}"
 
 
-def main() -> None:
-    today = datetime.now(UTC).date().isoformat()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="local")
-    parser.add_argument("--workspace", type=Path, default=Path(".objectives"), help="predictor, and where winners are measured")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--evaluations", type=int, default=MARKS[-1], help="of all but the latency loss")
-    parser.add_argument("--steps", type=int, default=1500, help="of the latency loss")
-    parser.add_argument("--out", type=Path, default=Path("reports") / f"objectives-{today}")
-    parser.add_argument("--measure", action="store_true", help="measure all winners on this machine")
-    asked = parser.parse_args()
-    with progress("searches") as tick:
-        found = study(asked.device, asked.workspace, asked.seeds, asked.evaluations, asked.steps, tick)
-    write_winners(found, asked.out)
-    write_json(asked.out / "objectives.json", found)
-    if asked.measure:
-        with progress("measuring winners") as tick:
-            measure_winners(found, asked.workspace, tick)
-    write_json(asked.out / "objectives.json", found)
-    atomic_write(asked.out / "objectives.md", page(found))
-    print(page(found))
+BUDGETS: dict[str, Callable[[Run], Any]] = {f"p{p}": partial(one_budget, percentile=p) for p in PERCENTILES}
 
+
+def stages(options: argparse.Namespace) -> dict[str, Callable[[Run], Any]]:
+    """Every budget, and where it is asked for, measuring."""
+    return {**BUDGETS, **({"measured": measured} if options.measure else {})}
+
+
+STUDY = Study(
+    "objectives",
+    __doc__,
+    "about 10 minutes, and as long again with --measure",
+    stages,
+    report,
+    (
+        WORKSPACE,
+        Option("device", "local", "whose predictor tells latencies"),
+        Option("seeds", 5, "searches of every method under every budget"),
+        Option("evaluations", MARKS[-1], "of all but the latency loss"),
+        Option("steps", 1500, "of the latency loss"),
+        Option("measure", False, "measure all winners on this machine", fixed=False),
+    ),
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

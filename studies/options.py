@@ -1,4 +1,4 @@
-"""Options of studies, declared as values: those every study has, and those of its own."""
+"""Options of studies, declared as values: those every study has, those several share, and how short a trial run measures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from hwbench.profiler.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,8 @@ COMMON = (
     Option("render", False, "write the report from stored results; measures nothing", fixed=False),
     Option("tiny", False, "a trial run at the smallest scale, to see that all of it works; its figures say nothing"),
 )
+BRIEF = Policy(
+    rounds=1, burst_ms=0.5, burst_readings=1, reading_ms=0.1, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1, wait_ms=0.0,
+    min_processes=3, max_processes=3, precision=1.0,
+)  # fmt: skip
+"""How long a trial run measures: real, and too short to say anything."""

@@ -1,8 +1,8 @@
 """Models nobody here wrote: configurations of `transformers` with random weights, exported by torch.
 
-    python -m studies.public_models export FOLDER        writes them as ONNX files
+    python -m studies.public_models FOLDER NAME        writes one as FOLDER/NAME.onnx
 
-LATER were chosen after the predictor was fitted.
+studies/accuracy.py measures and predicts them. LATER were chosen after the predictor was fitted.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from hwbench.core.errors import MeasurementError
 
 TOKENS, IMAGE, PAST = 128, 224, 127
 
@@ -135,12 +137,14 @@ LATER: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
 """Chosen after the predictor was frozen; no error on them was looked at before (that their kernels are covered, was)."""
 
 
-def export(folder: Path, names: list[str]) -> None:
+def export(folder: Path, names: Sequence[str]) -> None:
     """Writes the models that the folder lacks, each in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         if not (folder / f"{name}.onnx").exists():
-            subprocess.run([sys.executable, "-m", "studies.public_models", "one", str(folder), name], check=True)
+            done = subprocess.run([sys.executable, "-m", "studies.public_models", str(folder), name], check=False)
+            if done.returncode:
+                raise MeasurementError(f"{name} was not exported (see above); it needs torch and transformers.")
 
 
 def _export_one(folder: Path, name: str) -> None:
@@ -157,7 +161,4 @@ def _export_one(folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "one":
-        _export_one(Path(sys.argv[2]), sys.argv[3])
-    else:
-        export(Path(sys.argv[2]), sys.argv[3:] or [*MODELS, *LATER])
+    _export_one(Path(sys.argv[1]), sys.argv[2])

@@ -1,40 +1,30 @@
 """Every search space on the machine at hand: its size, a thousand samples lowered and costed, one network run and measured.
 
-    python -m studies.spaces --workspace DIR [--device local] [--space NAME ...] [--out reports/spaces-DATE]
+    python -m studies.spaces --workspace W
 
-Per registered space:
+Per registered space, one stage:
 1. predictor  the workspace's (or shipped) one if it was fitted for the space, as `hwbench predict` takes it; otherwise the
               space is profiled and a predictor fitted in a workspace of its own, WORKSPACE/<space>
 2. samples    a thousand random architectures, lowered to workloads one by one, and costed at once by the compiled cost
 3. network    the one of them nearest their median latency that took no part in the fit, exported as ONNX, run under
               onnxruntime, held against torch (studies/torch_reference.py, same weights), and measured
-
-Finished spaces are kept in OUT/spaces.json with every raw reading; run again to go on. Writes spaces.md beside it.
---quick takes few repeats, to see that all of it works: its latencies say little, and the report says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench import __version__
-from hwbench.cli._console import progress
-from hwbench.core import registry
-from hwbench.core.errors import EnvironmentMismatch, HwbenchError, UsageError
-from hwbench.core.files import atomic_write, write_json
-from hwbench.core.typed_json import encode
-from hwbench.device import files as devices
-from hwbench.device.target import Target
+from hwbench.core import markdown, registry
+from hwbench.core.errors import EnvironmentMismatch, UsageError
 from hwbench.network.graph import Network, Workload
 from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import fit, space_latency
@@ -49,14 +39,16 @@ from hwbench.space import activity, lowering, slots
 from hwbench.space.architectures import Architectures
 from hwbench.space.base import Space
 from hwbench.space.export import export
+from studies.harness import Results, Run, Study
+from studies.options import WORKSPACE, Option
 
 SAMPLES, SEED = 1000, 2026
 STATISTIC, OTHER = "min", "p50"
 NETWORKS = {"fit": 16, "holdout": 20}
 """Measured where a space needs a predictor of its own; 19 held out give a 90 % interval."""
 POLICIES = {"rows": Policy(), "networks": NETWORK_POLICY, "network": MEASURE_POLICY}
-QUICK_NETWORKS = {"fit": 5, "holdout": 4}
-QUICK_POLICIES = {
+TINY_NETWORKS = {"fit": 5, "holdout": 4}
+TINY_POLICIES = {
     "rows": Policy(rounds=1, burst_ms=5.0, min_processes=1, max_processes=1, max_seconds=5.0),
     "networks": replace(NETWORK_POLICY, rounds=1, burst_ms=10.0, min_processes=1, max_processes=1),
     "network": replace(MEASURE_POLICY, rounds=2, burst_ms=20.0, max_processes=3),
@@ -66,33 +58,39 @@ QUICK_POLICIES = {
 def predictor_of(name: str, place: Path, device: str) -> Fitted | None:
     """The predictor `hwbench predict` would take there, if it was fitted for the space."""
     try:
-        return space_latency.load(Target.of(device, workspace=place), name)
+        return space_latency.load(device, workspace=place, space=name)
     except (UsageError, EnvironmentMismatch):
         return None
 
 
-def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tuple[Fitted, dict[str, Any]]:
+def own_predictor(run: Run, name: str) -> tuple[Fitted, dict[str, Any]]:
+    """The space profiled and a predictor fitted, in a workspace of its own; with what that took."""
+    policies, networks = (TINY_POLICIES, TINY_NETWORKS) if run.tiny else (POLICIES, NETWORKS)
+    own, device = run.workspace / name, run.options.device
+    with run.progress(f"{name}: rows") as tick:
+        done = profile(name, device, workspace=own, policy=policies["rows"], tick=tick)
+    rows = {"rows": done.rows, "seconds": done.seconds, "doubtful": len(done.doubtful), "failed": dict(done.failed)}
+    started = time.monotonic()
+    with run.progress(f"{name}: networks to fit and judge a predictor") as tick:
+        fitted = fit.fit(
+            name, device, workspace=own, networks=networks["fit"], holdout=networks["holdout"],
+            policy=policies["networks"], tick=tick,
+        )  # fmt: skip
+    return fitted, {"profile": rows, "fit_seconds": time.monotonic() - started}
+
+
+def predictor(run: Run, name: str) -> tuple[Fitted, dict[str, Any]]:
     """A predictor of the space, and what it took to get it."""
-    own = workspace / (f"{name}-quick" if quick else name)
-    fitted = predictor_of(name, workspace, device) or predictor_of(name, own, device)
+    device = run.options.device
+    fitted = predictor_of(name, run.workspace, device) or predictor_of(name, run.workspace / name, device)
     took: dict[str, Any] = {"profile": None, "fit_seconds": None}
     if fitted is None:
-        policies, networks = (QUICK_POLICIES, QUICK_NETWORKS) if quick else (POLICIES, NETWORKS)
-        with progress(f"{name}: rows") as tick:
-            done = profile(name, device, workspace=own, policy=policies["rows"], tick=tick)
-        took["profile"] = {"rows": done.rows, "seconds": done.seconds, "doubtful": len(done.doubtful), "failed": done.failed}
-        started = time.monotonic()
-        with progress(f"{name}: networks to fit and judge a predictor") as tick:
-            fitted = fit.fit(
-                name, device, workspace=own, networks=networks["fit"], holdout=networks["holdout"],
-                policy=policies["networks"], tick=tick,
-            )  # fmt: skip
-        took["fit_seconds"] = time.monotonic() - started
-    card = encode(fitted.card)
+        fitted, took = own_predictor(run, name)
+    card = fitted.card
     about = {
         "name": card["predictor"],
         "why": (card["additivity"] or {}).get("why"),
-        "source": str(fitted.folder),
+        "source": fitted.folder.name,
         "spaces": card["spaces"],
         "fitted_at": card["fitted_at"],
         "networks_per_space": card["networks_per_space"],
@@ -102,7 +100,7 @@ def stage_predictor(name: str, workspace: Path, device: str, quick: bool) -> tup
     return fitted, {**about, **took}
 
 
-def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Workload], np.ndarray, dict[str, Any]]:
+def costed(space: Space, fitted: Fitted) -> tuple[Architectures, list[Workload], np.ndarray, dict[str, Any]]:
     """Architectures, their workloads and latencies, and what they took; both ways must give the same latencies."""
     drawn = Architectures(space, activity.sample(space, SAMPLES, np.random.default_rng(SEED)))
     started = time.perf_counter()
@@ -136,7 +134,7 @@ def stage_samples(space: Space, fitted: Fitted) -> tuple[Architectures, list[Wor
 
 def nearest_median(keys: list[str], latency: np.ndarray, fitted: Fitted) -> int:
     """The architecture nearest the median latency that the predictor has not seen."""
-    seen = {*fitted.card.fit_networks, *fitted.card.holdout_networks}
+    seen = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"]}
     away = np.abs(latency - np.median(latency))
     return next(int(i) for i in np.argsort(away, kind="stable") if keys[i] not in seen)
 
@@ -182,17 +180,17 @@ def against_torch(name: str, values: dict[str, Any], network: Network, folder: P
     return {"same": agree, "difference": apart, "spread_of_outputs": spread, "version": torch.__version__}
 
 
-def stage_network(
-    drawn: Architectures, loads: list[Workload], latency: np.ndarray, fitted: Fitted, folder: Path, device: str, quick: bool
-) -> dict[str, Any]:
+def one_network(run: Run, drawn: Architectures, loads: list[Workload], latency: np.ndarray, fitted: Fitted) -> dict[str, Any]:
     """One network predicted, exported, run and measured."""
     index = nearest_median(drawn.keys, latency, fitted)
     name = drawn.space.name
+    folder = run.workspace / "exported"
     path = folder / f"{name}.onnx"
     about = export(name, drawn.values[index], path)
     about["torch"] = against_torch(name, drawn.values[index], loads[index].network, folder)
-    with progress(f"{name}: measuring") as tick:
-        measured = measure(path, device, policy=(QUICK_POLICIES if quick else POLICIES)["network"], tick=tick)[0]
+    policy = (TINY_POLICIES if run.tiny else POLICIES)["network"]
+    with run.progress(f"{name}: measuring") as tick:
+        measured = measure(path, run.options.device, policy=policy, tick=tick)[0]
     statistics = {}
     for statistic, column in ((STATISTIC, "latency_min_ms"), (OTHER, "latency_median_ms")):
         found = fitted.predict(loads[index], statistic, name)
@@ -209,41 +207,27 @@ def stage_network(
     return {"key": key, **about, "path": path.name, "statistics": statistics, "measured": {**measured, "model": path.name}}
 
 
-def study(name: str, workspace: Path, device: str, quick: bool) -> dict[str, Any]:
-    """All three stages of a space."""
+def one_space(run: Run, name: str) -> dict[str, Any]:
+    """A space's predictor, a thousand of its architectures, and one of its networks."""
     space: Space = registry.get("space", name)
-    fitted, about = stage_predictor(name, workspace, device, quick)
-    drawn, loads, latency, samples = stage_samples(space, fitted)
-    network = stage_network(drawn, loads, latency, fitted, workspace / "exported", device, quick)
-    return {**samples, "predictor": about, "network": network}
+    fitted, about = predictor(run, name)
+    drawn, loads, latency, samples = costed(space, fitted)
+    return {**samples, "predictor": about, "network": one_network(run, drawn, loads, latency, fitted)}
 
 
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def page(found: Mapping[str, Any]) -> str:
-    """The tables, as Markdown."""
+def report(results: Results, options: Mapping[str, Any]) -> str:
+    """What a thousand architectures cost, and one network of each space measured."""
+    worst = max((part["largest_difference"] for part in results.values()), default=0.0)
     head = ["space", "genes", "architectures", "rows", "lowered ms", "compiled ms", "costed ms", "ops", "latency ms: min"]
-    head += ["median", "max", "least of the space"]
     lines = [
-        f"# Every space on {found['device']}, {found['date']}",
-        "",
-        f"`python -m studies.spaces{' --quick' if found['quick'] else ''}`, hwbench {found['hwbench_version']}.",
-        *(["", "**A trial run with few repeats: measured and predicted latencies say little.**"] if found["quick"] else []),
-        "",
         f"## {SAMPLES:,} random architectures, lowered and costed",
         "",
-        _row(*head),
-        _row("---", *["---:"] * (len(head) - 1)),
+        markdown.table([*head, "median", "max", "least of the space"], [sample_cells(*each) for each in results.items()]),
+        "",
+        f"Lowered one by one and summed, they have the latency of the compiled cost within {worst:.0e}. Compiling includes",
+        "recording which genes each op reads. `least of the space` is exact, over all architectures; rows: those it can need.",
+        "",
     ]
-    for name, part in found["spaces"].items():
-        cells = [name, str(part["genes"]), f"{part['size']:.3g}" if part["size"] > 1e6 else f"{part['size']:,}"]
-        cells += [str(part["rows"]) + (f" ({part['rows_filled_in']} filled in)" if part["rows_filled_in"] else "")]
-        cells += [f"{part[key]:.{digits}f}" for key, digits in (("lowering_ms", 0), ("compiling_ms", 0), ("costing_ms", 2))]
-        cells += ["{} to {}".format(*part["ops"]), *(f"{part['latency_ms'][key]:.3g}" for key in ("min", "median", "max"))]
-        lines.append(_row(*cells, f"{part['least_of_the_space_ms']:.3g}"))
-    worst = max((part["largest_difference"] for part in found["spaces"].values()), default=0.0)
     head = [
         "space",
         "predicted ms",
@@ -254,50 +238,53 @@ def page(found: Mapping[str, Any]) -> str:
         "p50 predicted",
         "p50 measured",
     ]
-    head += ["error %", "file MB", "against torch", "verdict"]
     lines += [
-        "",
-        f"Lowered one by one and summed, they have the latency of the compiled cost within {worst:.0e}. Compiling includes",
-        "recording which genes each op reads. `least of the space` is exact, over all architectures; rows: those it can need.",
-        "",
         "## One network of each: exported, run, measured",
         "",
-        _row(*head),
-        _row("---", *["---:"] * (len(head) - 2), "---"),
-    ]
-    for name, part in found["spaces"].items():
-        network = part["network"]
-        first, other, measured = *(network["statistics"][s] for s in (STATISTIC, OTHER)), network["measured"]
-        spread = "-" if measured["min_spread"] is None else f"{100 * measured['min_spread']:.1f}"
-        cells = [name, f"{first['predicted_ms']:.3f}", f"{first['low_ms']:.3f} to {first['high_ms']:.3f}"]
-        cells[-1] += "" if first["inside"] else " (missed)"
-        cells += [f"{first['measured_ms']:.3f}", spread, f"{100 * first['error']:+.1f}", f"{other['predicted_ms']:.3f}"]
-        cells += [
-            f"{other['measured_ms']:.3f}{between(measured)}",
-            f"{100 * other['error']:+.1f}",
-            f"{network['bytes'] / 1e6:.1f}",
-        ]
-        lines.append(_row(*cells, same(network), measured["verdict"]))
-    lines += [
+        markdown.table(
+            [*head, "error %", "file MB", "against torch", "verdict"],
+            [network_cells(*each) for each in results.items()],
+        ),
         "",
         "Errors are (predicted - measured) / measured. The network is the one nearest the median latency of the thousand that",
-    ]
-    lines += [
         "took no part in the fit. Against torch: largest difference of outputs, and their spread; same weights and input.",
         "",
     ]
-    for name, part in found["spaces"].items():
-        about, took = part["predictor"], part["predictor"]["profile"]
-        sizes = about["networks_per_space"]
-        made = f"fitted {about['fitted_at'][:10]} for {', '.join(about['spaces'])}"
-        if about["fit_seconds"] is not None:
-            made = f"{took['rows']} rows profiled in {took['seconds']:.0f} s ({took['doubtful']} doubtful), "
-            made += f"{sum(sizes.values())} networks measured and the predictor fitted in {about['fit_seconds']:.0f} s"
-        lines.append(
-            f"- {name}: {about['name']}, {made}; mean error {100 * about['error_on_others']:.2f} % "
-            f"on {about['others']} networks it was not fitted on."
-        )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *(predictor_line(name, part["predictor"]) for name, part in results.items())])
+
+
+def sample_cells(name: str, part: Mapping[str, Any]) -> list[str]:
+    """A space's line of the first table."""
+    cells = [name, str(part["genes"]), f"{part['size']:.3g}" if part["size"] > 1e6 else f"{part['size']:,}"]
+    cells += [str(part["rows"]) + (f" ({part['rows_filled_in']} filled in)" if part["rows_filled_in"] else "")]
+    cells += [f"{part[key]:.{digits}f}" for key, digits in (("lowering_ms", 0), ("compiling_ms", 0), ("costing_ms", 2))]
+    cells += ["{} to {}".format(*part["ops"]), *(f"{part['latency_ms'][key]:.3g}" for key in ("min", "median", "max"))]
+    return [*cells, f"{part['least_of_the_space_ms']:.3g}"]
+
+
+def network_cells(name: str, part: Mapping[str, Any]) -> list[str]:
+    """A space's line of the second table."""
+    network = part["network"]
+    first, other, measured = *(network["statistics"][s] for s in (STATISTIC, OTHER)), network["measured"]
+    spread = "-" if measured["min_spread"] is None else f"{100 * measured['min_spread']:.1f}"
+    missed = "" if first["inside"] else " (missed)"
+    return [
+        name, f"{first['predicted_ms']:.3f}", f"{first['low_ms']:.3f} to {first['high_ms']:.3f}{missed}",
+        f"{first['measured_ms']:.3f}", spread, f"{100 * first['error']:+.1f}", f"{other['predicted_ms']:.3f}",
+        f"{other['measured_ms']:.3f}{between(measured)}", f"{100 * other['error']:+.1f}", f"{network['bytes'] / 1e6:.1f}",
+        same(network), measured["verdict"],
+    ]  # fmt: skip
+
+
+def predictor_line(name: str, about: Mapping[str, Any]) -> str:
+    """Where a space's predictor comes from, and its error."""
+    took, sizes = about["profile"], about["networks_per_space"]
+    made = f"fitted {about['fitted_at'][:10]} for {', '.join(about['spaces'])}"
+    if about["fit_seconds"] is not None:
+        made = f"{took['rows']} rows profiled in {took['seconds']:.0f} s ({took['doubtful']} doubtful), "
+        made += f"{sum(sizes.values())} networks measured and the predictor fitted in {about['fit_seconds']:.0f} s"
+    error = f"mean error {100 * about['error_on_others']:.2f} % on {about['others']} networks it was not fitted on"
+    return f"- {name}: {about['name']}, {made}; {error}."
 
 
 def between(measured: Mapping[str, Any]) -> str:
@@ -314,47 +301,26 @@ def same(network: Mapping[str, Any]) -> str:
     return f"{'same' if found['same'] else 'DIFFERS'}, {found['difference']:.0e} of {found['spread_of_outputs']:.2g}"
 
 
-def stored(path: Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run finished; one of another machine, version or length is refused."""
-    if not path.exists():
-        return {**about, "spaces": {}}
-    found: dict[str, Any] = json.loads(path.read_text())
-    changed = [key for key in ("device", "quick", "hwbench_version") if found[key] != about[key]]
-    if changed:
-        key = changed[0]
-        raise UsageError(f"{path} holds another run: {key} was {found[key]}, now {about[key]}. Choose another --out.")
-    return found
+def stages(options: argparse.Namespace) -> dict[str, Callable[[Run], Any]]:
+    """One for every space asked for; a wrong name is refused before anything is measured."""
+    names = options.space or registry.names("space")
+    for name in names:
+        registry.get("space", name)
+    return {name: partial(one_space, name=name) for name in names}
 
 
-def main() -> None:
-    """Runs the spaces that are not finished yet."""
-    today = datetime.now(UTC).date().isoformat()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workspace", type=Path, default=Path(".spaces"), help="predictor and tables; where lacking ones go")
-    parser.add_argument("--device", default="local")
-    parser.add_argument("--space", action="append", help="only these; all registered ones otherwise")
-    parser.add_argument("--quick", action="store_true", help="few repeats, to see that it works")
-    parser.add_argument("--out", type=Path, default=Path("reports") / f"spaces-{today}")
-    asked = parser.parse_args()
-    path = asked.out / "spaces.json"
-    name = devices.resolve(asked.device, asked.workspace)
-    found = stored(path, {"date": today, "hwbench_version": __version__, "device": name, "quick": asked.quick})
-    names = asked.space or registry.names("space")
-    for space in names:
-        registry.get("space", space)  # a wrong name is refused before anything is measured
-    for i, space in enumerate(names, 1):
-        done = space in found["spaces"]
-        print(f"== {space}, {i} of {len(names)}{': finished before' if done else ''}", flush=True)
-        if not done:
-            found["spaces"][space] = study(space, asked.workspace, asked.device, asked.quick)
-            write_json(path, found)
-    shown = page(json.loads(path.read_text()))
-    atomic_write(asked.out / "spaces.md", shown)
-    print(shown)
-
+STUDY = Study(
+    "spaces",
+    __doc__,
+    "about 5 minutes per space that lacks a predictor, half a minute per other",
+    stages,
+    report,
+    (
+        WORKSPACE,
+        Option("device", "local", "where networks run"),
+        Option("space", None, "only this; all registered ones otherwise", repeated=True, fixed=False),
+    ),
+)
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HwbenchError as error:
-        raise SystemExit(str(error)) from None
+    raise SystemExit(STUDY.main())

@@ -48,7 +48,7 @@ class Attention(nn.Module):
 class Ffn(nn.Module):
     def __init__(self, dim: int, hidden: int, norm_first: bool, activation: str = "gelu") -> None:
         super().__init__()
-        self.norm_first, self.activation = norm_first, {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}[activation]
+        self.norm_first, self.activation = norm_first, getattr(F, activation)
         self.norm, self.up, self.down = norm(dim), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
