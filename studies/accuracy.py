@@ -57,6 +57,7 @@ class Scale:
     fit: int
     calibrate: int
     kernels: int
+    """Of the catalogue."""
     models: Sequence[str]
     later: Sequence[str]
     block_policy: Policy

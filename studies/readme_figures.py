@@ -40,9 +40,7 @@ from studies.harness import Results, Run, Study
 from studies.options import BRIEF, WORKSPACE
 
 UNSEEN_SEED = 424_242
-SEARCHED = "autoformer-tiny"
-FAMILIES = ("autoformer-tiny", "autoformer-small")
-"""Judged apart; BERT's sequence lengths are judged together."""
+EXPORTED = "autoformer-tiny"
 CALIBRATED = replace(NETWORK_POLICY, min_processes=4, max_processes=4)
 """Calibration and unseen networks in one interleaved run of four processes: the machine's speed drifts by a few
 percent within minutes, and a drift between the two would look like an error of the predictor."""
@@ -56,6 +54,7 @@ class Scale:
     """Networks that take no part in fitting, by space."""
     calibration: int
     """Networks fitted on, and as many held out for the margin, per space."""
+    searched: str
     percentiles: Sequence[int]
     seeds: int
     blocks: Policy
@@ -76,6 +75,7 @@ class Scale:
 FULL = Scale(
     unseen={"autoformer-tiny": 40, "autoformer-small": 40, "bert:sequence=32": 14, "bert": 13, "bert:sequence=384": 13},
     calibration=8,
+    searched="autoformer-tiny",
     percentiles=(20, 50, 80),
     seeds=5,
     blocks=Policy(max_processes=14),
@@ -87,7 +87,7 @@ FULL = Scale(
     exporters=("dynamo", "torchscript"),
 )
 TINY = Scale(
-    {"autoformer-tiny": 3}, 4, (50,), 1, BRIEF, BRIEF, BRIEF, BRIEF, BRIEF, BRIEF, ("torchscript",)
+    {"nasbench201": 3}, 4, "nasbench201", (50,), 1, BRIEF, BRIEF, BRIEF, BRIEF, BRIEF, BRIEF, ("torchscript",)
 )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def scale_of(run: Run) -> Scale:
 
 def family(space: str) -> str:
     """BERT's sequence lengths are judged together."""
-    return space if space in FAMILIES else "bert"
+    return space.partition(":")[0]
 
 
 def unseen_networks(wanted: Mapping[str, int], known: set[str]) -> list[Architectures]:
@@ -153,8 +153,9 @@ def repeat_agreement(rows: list[dict[str, Any]]) -> stats.Accuracy:
 def budgets(run: Run) -> dict[str, Any]:
     """How often measured winners keep their budget, certified and not."""
     scale, place = scale_of(run), run.workspace
-    fitted = space_latency.load(workspace=place, space=SEARCHED)
-    space = registry.get("space", SEARCHED)
+    name = scale.searched
+    fitted = space_latency.load(workspace=place, space=name)
+    space = registry.get("space", name)
     sampled = latency_cost(of_space(fitted, space, "min"), space, "latency_ms").value(
         activity.sample(space, 100_000, np.random.default_rng(1))
     )
@@ -163,8 +164,8 @@ def budgets(run: Run) -> dict[str, Any]:
         budget_ms = float(np.percentile(sampled, percentile))
         for seed in range(scale.seeds):
             for certified in (True, False):
-                folder = place / "searches" / f"{SEARCHED}-{percentile}-{seed}-{'certified' if certified else 'plain'}"
-                found = search(SEARCHED, budget_ms, folder, workspace=place, seed=seed, certified=certified)
+                folder = place / "searches" / f"{name}-{percentile}-{seed}-{'certified' if certified else 'plain'}"
+                found = search(name, budget_ms, folder, workspace=place, seed=seed, certified=certified)
                 runs.append(
                     {
                         "percentile": percentile,
@@ -175,7 +176,7 @@ def budgets(run: Run) -> dict[str, Any]:
                         **found["search"]["finalists"][0],
                     }
                 )
-    winners = architectures.of_values(SEARCHED, [r["architecture"] for r in runs])
+    winners = architectures.of_values(name, [r["architecture"] for r in runs])
     with run.progress(f"measuring {len(runs)} winners") as tick:
         measured = measure_networks([winners], workspace=place, policy=scale.winners, tick=tick)
     for each, key in zip(runs, winners.keys, strict=True):
@@ -183,7 +184,7 @@ def budgets(run: Run) -> dict[str, Any]:
         each["measured_p50_ms"] = measured[key]["latency_median_ms"]
         each["kept"] = bool(each["measured_ms"] <= each["budget_ms"])
     return {
-        "space": SEARCHED,
+        "space": name,
         "margin": fitted.margin("min"),
         "kept_certified": sum(r["kept"] for r in runs if r["certified"]),
         "kept_plain": sum(r["kept"] for r in runs if not r["certified"]),
@@ -195,9 +196,9 @@ def budgets(run: Run) -> dict[str, Any]:
 def exports(run: Run) -> dict[str, Any]:
     """The same ViT from torch's exporters and from us: does a prediction hold for deployed models?"""
     scale, folder = scale_of(run), run.workspace / "exports"
-    drawn = sample.sample(SEARCHED, 1, 3)
+    drawn = sample.sample(EXPORTED, 1, 3)
     folder.mkdir(parents=True, exist_ok=True)
-    export.export(SEARCHED, drawn.values[0], folder / "ours.onnx")
+    export.export(EXPORTED, drawn.values[0], folder / "ours.onnx")
     export_torch(drawn, scale.exporters, folder)
     models = [folder / f"{name}.onnx" for name in ("ours", *scale.exporters)]
     with run.progress("measuring exports of one ViT") as tick:

@@ -1,6 +1,6 @@
 """Targets beyond one runtime on this machine: an emulated ARM core, other runtimes, a GPU's compiler, software Vulkan.
 
-    python -m studies.targets [--workspace .targets] [--out reports/targets-DATE] [--stage NAME ...]
+    make targets        about 80 minutes
 
 counts     AutoFormer-tiny's and NAS-Bench-201's blocks on the emulated Cortex-A72, in two workspaces: how far the two lie
            apart, and how far the sum of rows lies from ten whole networks of each space
@@ -10,88 +10,132 @@ tensorrt   the engine of every block, and of three whole networks: built, not ru
 vulkan     the blocks ncnn runs on software Vulkan
 winners    one search per cost source, and every winner under every cost
 
-A stage that ran is kept in OUT/targets.json; give --stage to run it again. Nothing else may run beside `runtimes`.
+Nothing else may run beside `runtimes`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import shutil
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hwbench
-from hwbench import __version__
-from hwbench.cli._console import progress
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
-from hwbench.core.files import atomic_write, write_json
-from hwbench.core.typed_json import encode
-from hwbench.device import files as devices
-from hwbench.device.target import Target
-from hwbench.lut.table import INSTRUCTIONS, Lut
+from hwbench.core.files import atomic_write
+from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
+from hwbench.optimize.limit import compiled
 from hwbench.predictor import space_latency
 from hwbench.predictor.models import of_space
-from hwbench.profiler.networks import measure_networks
+from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import needed_specs, profile_specs
 from hwbench.space import activity, lowering
+from hwbench.space.architectures import of_values
 from hwbench.space.sample import sample
 from hwbench.study import compare_runtimes
+from studies.harness import Results, Run, Study
+from studies.options import BRIEF, WORKSPACE
 
-EMULATED = "emulated-cortex-a72"
-COUNTED_SPACES = ("autoformer-tiny", "nasbench201")
-WHOLE, SEED = 10, 17
-"""Whole networks counted per space, and what draws them."""
-RUNTIMES = ("onnxruntime", "openvino", "ncnn", "litert")
-BLOCK_SPACES = ("autoformer-tiny", "autoformer-small", "bert", "nasbench201")
-SOME_SPACE, SOME_ROWS = "nasvit", 60
-"""A space with too many rows to take all of them under every runtime."""
-FIT_SPACES, FIT_NETWORKS = ("autoformer-tiny", "nasbench201"), 16
-SEARCHED = ("autoformer-tiny", "nasbench201")
+SEED = 17
+"""Draws whole networks and the sample of blocks."""
 LOOSE_MS = 1e6
 """A budget that limits nothing, where something else is limited."""
 PERCENTILE = 40
-BRIEF = Policy(
+RUNS_AT_ALL = Policy(
     min_processes=1, max_processes=1, rounds=1, burst_ms=0.0, burst_readings=2, reading_ms=0.0, warmup_ms=0.0,
     warmup_limit_ms=0.0, wait_ms=0.0,
 )  # fmt: skip
 """Where it only matters that it runs."""
 
 
-def block_specs() -> list[Any]:
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured, and how long."""
+
+    emulated: str
+    counted: tuple[str, ...]
+    """Spaces whose blocks are counted under emulation."""
+    whole: int
+    """Whole networks counted per space."""
+    runtimes: tuple[str, ...]
+    block_spaces: tuple[str, ...]
+    """Spaces all of whose blocks are compared."""
+    some: tuple[str, int]
+    """A space with too many rows to take all of them under every runtime, and how many are taken."""
+    fit_spaces: tuple[str, ...]
+    fit_networks: int
+    built: tuple[str, ...]
+    """Spaces of which TensorRT builds a whole network."""
+    searched: tuple[str, ...]
+    evaluations: int
+    policy: Policy
+    network_policy: Policy
+
+
+FULL = Scale(
+    emulated="emulated-cortex-a72",
+    counted=("autoformer-tiny", "nasbench201"),
+    whole=10,
+    runtimes=("onnxruntime", "openvino", "ncnn", "litert"),
+    block_spaces=("autoformer-tiny", "autoformer-small", "bert", "nasbench201"),
+    some=("nasvit", 60),
+    fit_spaces=("autoformer-tiny", "nasbench201"),
+    fit_networks=16,
+    built=("autoformer-tiny", "nasvit", "nasbench201"),
+    searched=("autoformer-tiny", "nasbench201"),
+    evaluations=10_000,
+    policy=Policy(),
+    network_policy=NETWORK_POLICY,
+)
+TINY = Scale(
+    "emulated-x86-64", ("nasbench201",), 1, ("onnxruntime", "openvino"), ("nasbench201",), ("nasvit", 1), ("nasbench201",), 4,
+    ("nasbench201",), ("nasbench201",), 50, BRIEF, BRIEF,
+)  # fmt: skip
+
+
+def scale_of(run: Run) -> Scale:
+    """Full, but for a trial run."""
+    return TINY if run.tiny else FULL
+
+
+def block_specs(scale: Scale) -> list[Any]:
     """Every block that is compared: all of some spaces, a seeded sample of another."""
-    some = needed_specs([SOME_SPACE])
-    chosen = np.sort(np.random.default_rng(SEED).permutation(len(some))[:SOME_ROWS])
-    found = {spec.key: spec for spec in [*needed_specs(BLOCK_SPACES), *(some[i] for i in chosen)]}
+    name, n = scale.some
+    some = needed_specs([name])
+    chosen = np.sort(np.random.default_rng(SEED).permutation(len(some))[:n])
+    found = {spec.key: spec for spec in [*needed_specs(scale.block_spaces), *(some[i] for i in chosen)]}
     return [found[key] for key in sorted(found)]
 
 
-def stage_counts(workspace: Path) -> dict[str, Any]:
+def counts(run: Run) -> dict[str, Any]:
+    """Instructions of blocks, twice, and of whole networks, on an emulated core."""
+    scale, workspace = scale_of(run), run.workspace
     tables, seconds = [], []
     for name in ("first", "second"):
-        with progress(f"instructions, {name} table") as tick:
-            done = hwbench.profile(COUNTED_SPACES, EMULATED, workspace=workspace / name, tick=tick)
+        with run.progress(f"instructions, {name} table") as tick:
+            done = hwbench.profile(scale.counted, scale.emulated, workspace=workspace / name, tick=tick)
         tables.append(Lut.read(done.path))
         seconds.append(done.seconds)
-    first, second = (table.rows_at(Setting()) for table in tables)
+    counted = Path("luts", scale.emulated)  # for searches: they look in the workspace itself
+    shutil.copytree(workspace / "first" / counted, workspace / counted, dirs_exist_ok=True)
+    first, second = (table.rows for table in tables)
     apart = {key: second[key]["instructions"] / row["instructions"] - 1 for key, row in first.items()}
-    sets = [sample(name, WHOLE, SEED) for name in COUNTED_SPACES]
-    target = Target.of(EMULATED, workspace=workspace / "first")
-    with progress("instructions of whole networks") as tick:
-        rows = measure_networks(sets, target, tick=tick)
-    networks = []
+    sets = [sample(name, scale.whole, SEED) for name in scale.counted]
+    with run.progress("instructions of whole networks") as tick:
+        rows = measure_networks(sets, scale.emulated, workspace=workspace / "first", tick=tick)
+    setting, networks = Setting(), []
     for architectures in sets:
         for key, column in zip(architectures.keys, architectures.population.T, strict=True):
-            counts = lowering.lower(architectures.space, column).counts()
-            total = float(tables[0].column(list(counts), target, INSTRUCTIONS) @ np.array(list(counts.values()), float))
+            needed = lowering.lower(architectures.space, column).counts()
+            total = float(tables[0].instructions(list(needed), setting) @ np.array(list(needed.values()), float))
             whole = rows[key]["instructions"]
             networks.append(
                 {"space": architectures.space.name, "key": key, "sum": total, "whole": whole, "error": total / whole - 1}
@@ -107,48 +151,59 @@ def stage_counts(workspace: Path) -> dict[str, Any]:
     }
 
 
-def stage_runtimes(workspace: Path) -> dict[str, Any]:
-    specs, found = block_specs(), {}
-    for runtime in RUNTIMES:
-        with progress(f"{runtime}: blocks") as tick:
-            done = profile_specs(specs, Target.of(runtime=runtime, workspace=workspace), tick=tick)
-        found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **_fitted(runtime, workspace)}
-    compared = compare_runtimes.compare(runtimes=RUNTIMES, workspace=workspace, out=workspace / "compared")
+def runtimes(run: Run) -> dict[str, Any]:
+    """Blocks and networks under each runtime of this CPU; OUT/compare.* tell which is fastest where."""
+    scale, workspace, found = scale_of(run), run.workspace, {}
+    for runtime in scale.runtimes:
+        with run.progress(f"{runtime}: blocks") as tick:
+            done = profile_specs(block_specs(scale), runtime=runtime, workspace=workspace, policy=scale.policy, tick=tick)
+        found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **fitted(run, runtime)}
+    compared = compare_runtimes.compare(runtimes=scale.runtimes, workspace=workspace, out=workspace / "compared")
+    for file in (workspace / "compared").glob("compare.*"):
+        atomic_write(run.out / file.name, file.read_bytes())
     versions = {runtime: {"version": told["version"]} for runtime, told in compared["runtimes"].items()}
     return {"fits": found, "compared": {"runtimes": versions}}  # the rest is in compare.json
 
 
-def _fitted(runtime: str, workspace: Path) -> dict[str, Any]:
+def fitted(run: Run, runtime: str) -> dict[str, Any]:
     """What calibrating on whole networks gives: the calibrated sum whatever the additivity test says, then its choice."""
-    started = time.monotonic()
-    asked: dict[str, Any] = {"runtime": runtime, "workspace": workspace, "networks": FIT_NETWORKS, "holdout": FIT_NETWORKS}
+    scale, started = scale_of(run), time.monotonic()
+    n, place = scale.fit_networks, run.workspace
+    asked: dict[str, Any] = {
+        "runtime": runtime,
+        "workspace": place,
+        "networks": n,
+        "holdout": n,
+        "policy": scale.network_policy,
+    }
     try:
-        with progress(f"{runtime}: networks") as tick:
-            summed = encode(hwbench.fit(FIT_SPACES, predictor="calibrated_sum", tick=tick, **asked).card)["statistics"]["min"]
-        chosen = encode(hwbench.fit(FIT_SPACES, stored=True, **asked).card)
+        with run.progress(f"{runtime}: networks") as tick:
+            card = hwbench.fit(scale.fit_spaces, predictor="calibrated_sum", tick=tick, **asked).card
+        chosen = hwbench.fit(scale.fit_spaces, stored=True, **asked).card
     except HwbenchError as error:
         return {"refused": str(error)}
     parts = ("holdout", "holdout_by_space", "noise_ceiling", "state", "band")
     return {
         "fit_seconds": time.monotonic() - started,
-        "calibrated_sum": {part: summed[part] for part in parts},
+        "calibrated_sum": {part: card["statistics"]["min"][part] for part in parts},
         "chosen": chosen["predictor"],
         "why": chosen["additivity"]["why"],
         "chosen_errors": chosen["statistics"]["min"]["holdout"],
     }
 
 
-def stage_tensorrt(workspace: Path) -> dict[str, Any]:
-    specs = block_specs()
-    with progress("tensorrt: engines of blocks") as tick:
-        done = profile_specs(specs, Target.of(runtime="tensorrt", workspace=workspace), tick=tick)
+def tensorrt(run: Run) -> dict[str, Any]:
+    """Engines of blocks and of whole networks, built."""
+    scale, workspace = scale_of(run), run.workspace
+    specs = block_specs(scale)[: 2 if run.tiny else None]
+    with run.progress("tensorrt: engines of blocks") as tick:
+        done = profile_specs(specs, runtime="tensorrt", workspace=workspace, tick=tick)
     table = Lut.read(done.path)
-    every = table.rows_at(Setting())
-    reasons = {spec.key: every[spec.key]["reason"] for spec in specs}
+    reasons = {spec.key: table.rows[spec.key, Setting().key]["reason"] for spec in specs}
     whole = {}
-    for name in ("autoformer-tiny", "nasvit", "nasbench201"):
+    for name in scale.built:
         try:
-            measure_networks([sample(name, 1, SEED)], Target.of(runtime="tensorrt", workspace=workspace))
+            measure_networks([sample(name, 1, SEED)], runtime="tensorrt", workspace=workspace)
         except HwbenchError as error:
             whole[name] = str(error)
     return {
@@ -159,13 +214,13 @@ def stage_tensorrt(workspace: Path) -> dict[str, Any]:
     }
 
 
-def stage_vulkan(workspace: Path) -> dict[str, Any]:
-    specs = block_specs()
-    with progress("ncnn on Vulkan: blocks") as tick:
-        done = profile_specs(specs, Target.of(runtime="ncnn-vulkan", workspace=workspace), policy=BRIEF, tick=tick)
+def vulkan(run: Run) -> dict[str, Any]:
+    """Blocks that ncnn runs on software Vulkan."""
+    specs = block_specs(scale_of(run))[: 2 if run.tiny else None]
+    with run.progress("ncnn on Vulkan: blocks") as tick:
+        done = profile_specs(specs, runtime="ncnn-vulkan", workspace=run.workspace, policy=RUNS_AT_ALL, tick=tick)
     table = Lut.read(done.path)
-    every = table.rows_at(Setting())
-    rows = [every[spec.key] for spec in specs]
+    rows = [table.rows[spec.key, Setting().key] for spec in specs]
     return {
         "executes_on": table.environment.values["executes_on"],
         "marked": sum(str(row["executes_on"]).startswith("software device") for row in rows),
@@ -175,72 +230,53 @@ def stage_vulkan(workspace: Path) -> dict[str, Any]:
     }
 
 
-def cost_sources(workspace: Path) -> dict[str, tuple[str, str]]:
+def cost_sources(scale: Scale) -> dict[str, tuple[str, str]]:
     """What limits a search -> (runtime of its predictor, name of its limit)."""
+    first, *others = scale.runtimes
+    core = {"emulated-cortex-a72": "Cortex-A72"}.get(scale.emulated, scale.emulated)
     return {
-        "x86 latency, onnxruntime": ("onnxruntime", "latency_ms"),
-        "Cortex-A72 instructions": ("onnxruntime", f"instructions_m@{EMULATED}"),
-        "x86 latency, openvino": ("openvino", "latency_ms"),
-        "x86 latency, ncnn": ("ncnn", "latency_ms"),
-        "x86 latency, litert": ("litert", "latency_ms"),
+        f"x86 latency, {first}": (first, "latency_ms"),
+        f"{core} instructions": (first, f"instructions_m@{scale.emulated}"),
+        **{f"x86 latency, {runtime}": (runtime, "latency_ms") for runtime in others},
     }
 
 
-def stage_winners(workspace: Path) -> dict[str, Any]:
+def winners(run: Run) -> dict[str, Any]:
     """Every winner under every cost; a budget is a percentile of random networks' costs."""
-    return {name: _winners(name, workspace) for name in SEARCHED}
+    return {name: winners_of(run, name) for name in scale_of(run).searched}
 
 
-def _winners(name: str, workspace: Path) -> dict[str, Any]:
+def winners_of(run: Run, name: str) -> dict[str, Any]:
+    """One search per cost source."""
+    scale, workspace = scale_of(run), run.workspace
     space = registry.get("space", name)
     drawn = activity.sample(space, 20_000, np.random.default_rng(SEED))
-    costs, budgets, winners = {}, {}, {}
-    for source, (runtime, limit) in cost_sources(workspace).items():
+    costs, budgets, found = {}, {}, {}
+    for source, (runtime, limit) in cost_sources(scale).items():
         if limit == "latency_ms":
-            cost = latency_cost(
-                of_space(space_latency.load(Target.of("local", runtime, Setting(), workspace), space.name), space, "min"),
-                space,
-                "latency_ms",
-            )
+            model = space_latency.load("local", runtime, Setting(), workspace, space.name)
+            cost = latency_cost(of_space(model, space, "min"), space, "latency_ms")
         else:
-            from hwbench.optimize.limit import compiled
-
-            cost = compiled(space, {limit: 1.0}, "min", runtime, Setting(), workspace / "first", False)[0].cost
+            cost = compiled(space, {limit: 1.0}, "min", runtime, Setting(), workspace, False)[0].cost
         costs[source] = cost
         values = cost.value(drawn)
         budgets[source] = float(np.percentile(values[np.isfinite(values)], PERCENTILE))
-    for source, (runtime, limit) in cost_sources(workspace).items():
+    for source, (runtime, limit) in cost_sources(scale).items():
         plain = limit == "latency_ms"
-        found = hwbench.search(
+        found[source] = hwbench.search(
             name, budgets[source] if plain else LOOSE_MS, workspace / "winners" / name / source.replace(" ", "-"),
             runtime=runtime, workspace=workspace, certified=False, limits=None if plain else {limit: budgets[source]},
-            evaluations=10_000, seed=SEED,
+            evaluations=scale.evaluations, seed=SEED,
         )  # fmt: skip
-        winners[source] = {
-            "architecture": found["architectures"][0],
-            "genes": found["search"]["finalists"][0],
-        }
-    from hwbench.space.architectures import of_values
-
-    genes = of_values(name, [winner["architecture"] for winner in winners.values()]).population
-    table = {source: [float(v) for v in cost.value(genes)] for source, cost in costs.items()}
-    accuracy = [winner["genes"]["accuracy"] for winner in winners.values()]
+    best = {source: result["architectures"][0] for source, result in found.items()}
+    genes = of_values(name, list(best.values())).population
     return {
         "budgets": budgets,
-        "winners": {source: winner["architecture"] for source, winner in winners.items()},
-        "accuracy": dict(zip(winners, accuracy, strict=True)),
-        "costs": table,
+        "winners": best,
+        "accuracy": {source: result["search"]["finalists"][0]["accuracy"] for source, result in found.items()},
+        "costs": {source: [float(v) for v in cost.value(genes)] for source, cost in costs.items()},
         "different": len({genes[:, i].tobytes() for i in range(genes.shape[1])}),
     }
-
-
-STAGES = {
-    "counts": stage_counts,
-    "runtimes": stage_runtimes,
-    "tensorrt": stage_tensorrt,
-    "vulkan": stage_vulkan,
-    "winners": stage_winners,
-}
 
 
 # The report
@@ -253,7 +289,7 @@ def say_counts(found: Mapping[str, Any]) -> list[str]:
         f"{found['seconds'][1]:.0f} s: at most {found['apart_max']:.4%} apart (median {found['apart_median']:.4%}).", "",
     ]  # fmt: skip
     rows = []
-    for name in COUNTED_SPACES:
+    for name in dict.fromkeys(n["space"] for n in found["networks"]):
         errors = [n["error"] for n in found["networks"] if n["space"] == name]
         millions = [n["whole"] / 1e6 for n in found["networks"] if n["space"] == name]
         rows.append([
@@ -265,27 +301,31 @@ def say_counts(found: Mapping[str, Any]) -> list[str]:
 
 
 def say_runtimes(found: Mapping[str, Any]) -> list[str]:
-    lines = ["## Runtimes on this CPU", "",
-             "Smallest level (`latency_min_ms`), 1 thread, fp32, one runtime after the other. Which is fastest where: "
-             "[compare.md](compare.md).", "",
-             f"Calibrated sum of rows, fitted on {FIT_NETWORKS} networks of each space, judged on {FIT_NETWORKS} others; the "
-             "last columns are what the additivity test chose.", ""]  # fmt: skip
+    summed = {runtime: told["calibrated_sum"] for runtime, told in found["fits"].items() if "refused" not in told}
+    names = list(next(iter(summed.values()))["holdout_by_space"]) if summed else []
     rows = []
     for runtime, told in found["fits"].items():
         name = f"{runtime} {found['compared']['runtimes'][runtime]['version']}"
         if "refused" in told:
-            rows.append([name, *["-"] * (len(FIT_SPACES) + 4), told["refused"]])
+            rows.append([name, *["-"] * (len(names) + 4), told["refused"]])
             continue
-        summed = told["calibrated_sum"]
-        ceiling = summed["noise_ceiling"]
+        errors = summed[runtime]
+        ceiling = errors["noise_ceiling"]
         rows.append([
-            name, *(f"{summed['holdout_by_space'][s]['mean_abs_error']:.2%}" for s in FIT_SPACES),
-            f"{summed['holdout']['max_abs_error']:.2%}", f"{summed['holdout']['kendall_tau']:.3f}",
+            name, *(f"{errors['holdout_by_space'][s]['mean_abs_error']:.2%}" for s in names),
+            f"{errors['holdout']['max_abs_error']:.2%}", f"{errors['holdout']['kendall_tau']:.3f}",
             "-" if ceiling is None else f"{ceiling:.2%}", f"{told['chosen_errors']['mean_abs_error']:.2%}", told["chosen"],
         ])  # fmt: skip
-    heads = ["runtime", *(f"mean error, {s}" for s in FIT_SPACES), "worst", "Kendall tau", "of it noise", "chosen: mean error",
-             "chosen"]  # fmt: skip
-    return [*lines, markdown.table(heads, rows), ""]
+    heads = ["runtime", *(f"mean error, {s}" for s in names), "worst", "Kendall tau", "of it noise", "chosen: mean error"]
+    n = min((part["n"] for errors in summed.values() for part in errors["holdout_by_space"].values()), default=0)
+    return [
+        "## Runtimes on this CPU", "",
+        "Smallest level (`latency_min_ms`), 1 thread, fp32, one runtime after the other. Which is fastest where: "
+        "[compare.md](compare.md).", "",
+        f"Calibrated sum of rows, fitted on {n} networks of each space, judged on {n} others; the last columns are what the "
+        "additivity test chose.", "",
+        markdown.table([*heads, "chosen"], rows), "",
+    ]  # fmt: skip
 
 
 def say_tensorrt(found: Mapping[str, Any]) -> list[str]:
@@ -331,38 +371,22 @@ def say_winners(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-SAY = {
-    "counts": say_counts, "runtimes": say_runtimes, "tensorrt": say_tensorrt, "vulkan": say_vulkan, "winners": say_winners,
-}  # fmt: skip
+def report(results: Results, options: Mapping[str, Any]) -> str:
+    """Every stage's part."""
+    parts = {
+        "counts": say_counts, "runtimes": say_runtimes, "tensorrt": say_tensorrt, "vulkan": say_vulkan, "winners": say_winners,
+    }  # fmt: skip
+    return "\n".join(line for name, say in parts.items() if name in results for line in say(results[name]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--workspace", type=Path, default=Path(".targets"))
-    parser.add_argument("--out", type=Path, default=Path(f"reports/targets-{datetime.now(UTC).date()}"))
-    parser.add_argument("--stage", action="append", choices=STAGES, help="only this, again; repeat for several")
-    arguments = parser.parse_args()
-    path = arguments.out / "targets.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    for name, stage in STAGES.items():
-        if arguments.stage and name not in arguments.stage:
-            continue
-        if not arguments.stage and name in found:
-            continue
-        found[name] = stage(arguments.workspace)
-        found["about"] = {"hwbench": __version__, "device": devices.local_name(), "date": datetime.now(UTC).date().isoformat()}
-        write_json(path, found)
-    about = found["about"]
-    lines = [f"# Targets beyond one runtime, on {about['device']}, {about['date']}", "",
-             f"`python -m studies.targets`, hwbench {about['hwbench']}.", ""]  # fmt: skip
-    for name, say in SAY.items():
-        if name in found:
-            lines += say(found[name])
-    atomic_write(arguments.out / "targets.md", "\n".join(lines))
-    for file in (arguments.workspace / "compared").glob("compare.*"):
-        atomic_write(arguments.out / file.name, file.read_bytes())
-    print(arguments.out / "targets.md")
-
+STUDY = Study(
+    "targets",
+    __doc__,
+    "about 80 minutes",
+    {"counts": counts, "runtimes": runtimes, "tensorrt": tensorrt, "vulkan": vulkan, "winners": winners},
+    report,
+    (WORKSPACE,),
+)
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(STUDY.main())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from studies.options import TABLES, Option
 
 EXACT = ("asic", "fpga")
 COUNTS = (10, 20, 50)
+TINY_ROWS = 400
 EDGES = ["op_0_1", "op_0_2", "op_1_2", "op_0_3", "op_1_3", "op_2_3"]
 FEATURES = {"nasbench201": EDGES, "fbnet": ["op_name"], "ofa": ["ks", "e", "d", "r"]}
 
@@ -69,6 +70,11 @@ class Space:
             flops,
             wide.index.to_numpy(),
         )
+
+    def at(self, rows: np.ndarray) -> Space:
+        """Some of its architectures."""
+        blocks = [few_shot_prior.scaled(block[rows]) for block in self.blocks]
+        return replace(self, latency=self.latency[rows], blocks=blocks, flops=self.flops[rows], index=self.index[rows])
 
 
 def macs(name: str, archs: pd.DataFrame) -> np.ndarray:
@@ -180,6 +186,8 @@ def prepare(space: Space, known: np.ndarray, counts: Sequence[int]) -> Any:
 def one_space(run: Run, name: str) -> list[dict[str, Any]]:
     """Every physical device left out in turn, then every kind; one row per key and draw of measurements."""
     space = Space.read(run.tables, name)
+    if run.tiny:
+        space = space.at(np.arange(0, len(space.latency), len(space.latency) // TINY_ROWS))
     random, draws = np.random.default_rng(0), 1 if run.tiny else run.options.draws
     samples = {n: [random.choice(len(space.latency), n, replace=False) for _ in range(draws)] for n in COUNTS}
     everyone = np.arange(len(space.keys))
@@ -214,25 +222,22 @@ def oneproxy(run: Run) -> list[dict[str, Any]]:
     cells, draws = Space.read(run.tables, "nasbench201"), 1 if run.tiny else run.options.draws
     data = pd.read_parquet(run.tables / "oneproxy" / "nasbench201_latency_18dev.parquet").dropna(subset=["latency_ms"])
     wide = data.pivot(index="arch_index", columns="device_key", values="latency_ms").dropna()
-    at = np.searchsorted(cells.index, wide.index.to_numpy())
+    wide = wide.iloc[:: len(wide) // TINY_ROWS] if run.tiny else wide
+    both = cells.at(np.searchsorted(cells.index, wide.index.to_numpy()))
     measured_too = {"rice_pixel3"}  # equal to help's own
     keys = [str(key) for key in wide.columns if key not in measured_too]
-    kinds = np.array(["exact" if key in ("rice_eyeriss", "rice_fpga") else "oneproxy" for key in keys])
+    kinds = ["exact" if key in ("rice_eyeriss", "rice_fpga") else "oneproxy" for key in keys]
     alike = {"rice_eyeriss": "eyeriss", "rice_fpga": "fpga", "eagle_gtx": "1080ti"}
-    both = np.concatenate([cells.latency[at], wide[keys].to_numpy()], axis=1)
-    names = cells.keys + keys
-    space = Space(
-        "oneproxy",
+    space = replace(
         both,
-        names,
-        np.array([*cells.devices, *keys]),
-        np.array([*cells.kinds, *kinds]),
-        [few_shot_prior.scaled(block[at]) for block in cells.blocks],
-        cells.flops[at],
-        cells.index[at],
+        name="oneproxy",
+        latency=np.concatenate([both.latency, wide[keys].to_numpy()], axis=1),
+        keys=cells.keys + keys,
+        devices=np.array([*cells.devices, *keys]),
+        kinds=np.array([*cells.kinds, *kinds]),
     )
     random = np.random.default_rng(0)
-    samples = [random.choice(len(at), COUNTS[0], replace=False) for _ in range(draws)]
+    samples = [random.choice(len(wide), COUNTS[0], replace=False) for _ in range(draws)]
     rows: list[dict[str, Any]] = []
     helps = np.arange(len(cells.keys))
     ready: dict[str, Any] = {}

@@ -1,0 +1,145 @@
+"""Every study runs from its command line to its report, on real data at a tiny scale; no figure of it decides anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hwbench
+from hwbench.device import emulator
+from hwbench.space import export, sample
+from studies import provenance
+from studies.__main__ import every
+from studies.harness import TRIAL
+from studies.options import BRIEF
+
+TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
+STUDIES = every()
+
+
+def run(name: str, out: Path, *words: object) -> str:
+    """A trial run's report; every table in it is whole."""
+    assert STUDIES[name].main(["--tiny", "--out", str(out), *map(str, words)]) == 0
+    text = (out / f"{name}.md").read_text()
+    assert text.startswith(f"# {STUDIES[name].title}\n")
+    assert TRIAL in text
+    for block in text.split("\n\n"):
+        if block.startswith("|"):
+            assert len({line.count(" | ") for line in block.strip().splitlines()}) == 1, block
+            assert len(block.strip().splitlines()) > 2, block
+    return text
+
+
+def tables_of(*folders: str) -> Path:
+    """Where the public tables are."""
+    for folder in folders:
+        if not (TABLES / folder).is_dir():
+            pytest.skip(f"needs the public tables ({folder} of {TABLES}); set HWBENCH_TABLES")
+    return TABLES
+
+
+@pytest.fixture(scope="module")
+def workspace(tiny_workspace, tmp_path_factory) -> Path:
+    """AutoFormer-tiny's table with a calibrated sum, whatever the additivity test would say of so short measurements."""
+    root = tmp_path_factory.mktemp("studies") / "workspace"
+    shutil.copytree(tiny_workspace, root)
+    hwbench.fit("autoformer-tiny", workspace=root, networks=4, holdout=4, predictor="calibrated_sum", policy=BRIEF)
+    return root
+
+
+def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
+    assert set(STUDIES) == {
+        "accuracy", "active_profiling", "gpu_operators", "hat", "machine_noise", "objectives", "readme_figures", "search",
+        "spaces", "targets", "transfer", "trust",
+    }  # fmt: skip
+    for name, study in STUDIES.items():
+        assert study.name == name
+        assert study.takes
+        assert len(study.title) < 128
+
+
+def test_studies_import_nothing_from_tests():
+    for path in (provenance.ROOT / "studies").glob("*.py"):
+        text = path.read_text()
+        assert "from tests" not in text, path
+        assert "import argparse" not in text or "ArgumentParser(" not in text or path.name in ("harness.py", "options.py"), path
+
+
+def test_machine_noise(tmp_path):
+    assert "| 30 | level |" in run("machine_noise", tmp_path).replace("30.0", "30")
+
+
+def test_hat(tmp_path):
+    text = run("hat", tmp_path, "--tables", tables_of("hat"), "--stage", "wmt14enfr-raspberrypi4_arm_cortex_a72")
+    assert "| wmt14enfr | raspberrypi4_arm_cortex_a72 | 0.6 |" in text
+
+
+def test_gpu_operators(tmp_path):
+    text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"))
+    assert "| nvidia-a100-pcie-40gb | train | linear |" in text
+
+
+def test_transfer(tmp_path):
+    text = run("transfer", tmp_path, "--tables", tables_of("help", "oneproxy", "nasbench201"))
+    assert "oneproxy, other collection, 10 random" in text
+
+
+def test_search(tmp_path):
+    words = [word for stage in ("whole", "predicted", "dear") for word in ("--stage", stage)]
+    text = run("search", tmp_path, "--tables", tables_of("nasbench201", "help"), "--workers", 1, *words)
+    assert "| optuna-tpe | paid |" in text
+    assert (tmp_path / "whole" / "report.md").exists()
+
+
+def test_active_profiling(workspace, tmp_path):
+    assert "| space-filling |" in run(
+        "active_profiling", tmp_path, "--workspace", workspace, "--space", "autoformer-tiny", "--networks", 4
+    )
+
+
+def test_objectives(workspace, tmp_path):
+    text = run("objectives", tmp_path, "--workspace", workspace, "--measure")
+    assert "ProxylessNAS latency loss" in text
+    assert (tmp_path / "evolution-50" / "search.json").exists()
+
+
+def test_spaces(workspace, tmp_path):
+    place = Path(shutil.copytree(workspace, tmp_path / "workspace"))
+    text = run("spaces", tmp_path / "out", "--workspace", place, "--space", "autoformer-tiny", "--space", "nasbench201")
+    assert text.count("| same, ") == 2
+    assert "19 rows profiled" in text
+
+
+def test_readme_figures(tmp_path):
+    text = run("readme_figures", tmp_path, "--stage", "prediction", "--stage", "exports")
+    assert "| nasbench201 (3) | second measurement |" in text
+    assert "| torchscript |" in text
+    code = STUDIES["readme_figures"].main(["--tiny", "--out", str(tmp_path), "--stage", "budgets"])
+    assert code in (0, 1)  # measured so briefly, a certified bound may keep no budget at all
+
+
+@pytest.mark.slow  # about 470 kernels and 22 networks are measured, each in a process or more
+def test_accuracy(tmp_path):
+    for name, values in zip(("mobilenet-v2", "levit-128s"), sample.sample("nasbench201", 2, 5).values, strict=True):
+        path = tmp_path / "workspace" / "models" / f"{name}.onnx"  # in place of what `transformers` would export
+        path.parent.mkdir(parents=True, exist_ok=True)
+        export.export("nasbench201", values, path)
+    assert "| mobilenet-v2 |" in run("accuracy", tmp_path)
+
+
+@pytest.mark.slow  # whole tables are profiled seven times
+def test_trust(tmp_path):
+    text = run("trust", tmp_path)
+    for title in ("Two tables, ", "Beside a process", "measure A B", "Tools on one block", "int8 against fp32", "Cost"):
+        assert f"## {title}" in text
+
+
+@pytest.mark.slow  # 19 blocks are counted twice under emulation
+def test_targets(tmp_path):
+    emulator.set_up("x86-64")
+    text = run("targets", tmp_path)
+    assert "| openvino" in text
+    assert "winner for" in text
