@@ -23,8 +23,8 @@ import numpy as np
 
 from hwbench.core import conformal, markdown
 from hwbench.core.errors import HwbenchError
-from hwbench.core.workspace import Workspace
-from hwbench.device import files
+from hwbench.core.typed_json import encode
+from hwbench.device.target import Target
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import onnx_latency
 from hwbench.predictor.aggregator.base import sum_ops
@@ -144,28 +144,28 @@ def fitted(run: Run) -> dict[str, Any]:
     started = time.monotonic()
     found = fit(scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True)
     seconds = time.monotonic() - started
-    measured = stored_networks(test, Workspace.at(place), files.local_name(), "onnxruntime", SETTING)
-    part = found.card["statistics"]["min"]
+    measured = stored_networks(test, Target.of(setting=SETTING, workspace=place))
+    part = encode(found.card)["statistics"]["min"]
     rows = judged(found, test, {key: row["latency_min_ms"] for key, row in measured.items()})
     started = time.monotonic()
     card = onnx_latency.fit_models(scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True)
     return {
-        "predictor": found.card["predictor"],
-        "additivity": found.card["additivity"],
+        "predictor": found.card.predictor,
+        "additivity": found.card.additivity,
         "band": part["band"],
         "band_by_space": part["band_by_space"],
-        "noise_ceiling": found.card["noise_ceiling"],
+        "noise_ceiling": found.card.noise_ceiling,
         "test": rows,
         "fit_seconds": seconds,
         "kernel_fit_seconds": time.monotonic() - started,
-        "kernel_card": {k: card[k] for k in ("errors", "statistics")},
+        "kernel_card": {k: encode(card)[k] for k in ("errors", "statistics")},
     }
 
 
 def judged(found: Fitted, test: Sequence[Architectures], measured_ms: Mapping[str, float]) -> list[dict[str, Any]]:
     """Errors and intervals of the calibrated sum beside FLOPs, by space and pooled."""
     predictor = found.predictors["min"]
-    constant, slope = found.card["statistics"]["min"]["baselines"]["flops"]
+    constant, slope = encode(found.card)["statistics"]["min"]["baselines"]["flops"]
 
     def pairs(chosen: Architectures) -> tuple[np.ndarray, ...]:
         loads = [spaces.lower(chosen.space, column) for column in chosen.population.T]
@@ -215,7 +215,7 @@ def exported(run: Run) -> Path:
 def measured_models(run: Run, names: Sequence[str]) -> list[dict[str, Any]]:
     """Each model predicted without its own kernels, and measured."""
     public_models.export(exported(run), names)
-    asked = onnx_latency.load(workspace=run.workspace)
+    asked = onnx_latency.load(Target.of(workspace=run.workspace))
     rows: list[dict[str, Any]] = []
     for name in names:
         path = exported(run) / f"{name}.onnx"
@@ -260,7 +260,7 @@ def later(run: Run) -> list[dict[str, Any]]:
 def layers(run: Run) -> list[dict[str, Any]]:
     """The models' own kernels measured into another workspace: price against measurement, kernel by kernel."""
     names = [row["model"] for part in ("models", "later") for row in run.result(part) if "refused" not in row]
-    asked, scratch = onnx_latency.load(workspace=run.workspace), run.workspace / "layers"
+    asked, scratch = onnx_latency.load(Target.of(workspace=run.workspace)), run.workspace / "layers"
     wanted: dict[str, OpSpec] = {}
     counts: dict[str, dict[str, int]] = {}
     for name in names:
@@ -269,7 +269,7 @@ def layers(run: Run) -> list[dict[str, Any]]:
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with run.progress("kernels of the models") as tick:
         profile_specs(list(wanted.values()), workspace=scratch, policy=scale_of(run).layer_policy, tick=tick)
-    measured = onnx_latency._rows(Workspace.at(scratch), files.local_name(), "onnxruntime", SETTING, asked.card)
+    measured = onnx_latency._rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():

@@ -30,6 +30,8 @@ from hwbench.core import markdown, registry
 from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint, write_json
 from hwbench.core.genes import Genes
+from hwbench.core.typed_json import encode
+from hwbench.device.target import Target
 from hwbench.optimize import space_problem
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.latency_loss import descend, expected_cost, most_likely, sample_choices
@@ -203,7 +205,7 @@ def reach(trail: Trail, grown: np.ndarray, level: float) -> dict[str, float] | N
 def compiled(run: Run) -> tuple[Space, CompiledSum, CompiledSum, dict[str, Any]]:
     """(space, latency, score, what they are), refused where the optimum would not be known."""
     space: Space = registry.get("space", SPACE)
-    fitted = space_latency.load(run.options.device, RUNTIME, workspace=run.workspace, space=SPACE)
+    fitted = space_latency.load(Target.of(run.options.device, RUNTIME, workspace=run.workspace), SPACE)
     latency = latency_cost(of_space(fitted, space, STATISTIC), space, "latency_ms").value
     score = registry.get("proxy", PROXY).compile(space)
     assert isinstance(latency, CompiledSum)
@@ -212,10 +214,10 @@ def compiled(run: Run) -> tuple[Space, CompiledSum, CompiledSum, dict[str, Any]]
         "space": SPACE,
         "proxy": PROXY,
         "statistic": STATISTIC,
-        "device": fitted.card["device"],
+        "device": fitted.card.device,
         "runtime": RUNTIME,
-        "setting": asdict(fitted.setting),
-        "predictor": fingerprint(fitted.card["statistics"]),
+        "setting": asdict(fitted.target.setting),
+        "predictor": fingerprint(encode(fitted.card.statistics)),
     }
     return space, latency, score, facts
 

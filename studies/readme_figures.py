@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import markdown, registry, stats
+from hwbench.core.typed_json import encode
+from hwbench.device.target import Target
 from hwbench.lut import latency
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.search import search
@@ -136,7 +138,7 @@ def prediction(run: Run) -> dict[str, Any]:
             level: {"rows": t.rows, "doubtful": len(t.doubtful), "failed": dict(t.failed)}
             for level, t in (("blocks", made), ("primitives", parts))
         },
-        "card": {k: fitted.card[k] for k in ("statistics", "noise", "rebuild")},
+        "card": {k: encode(fitted.card)[k] for k in ("statistics", "noise", "rebuild")},
         "estimates": {name: summarise(group) for name, group in groups.items()},
         "two_measurements": {name: asdict(repeat_agreement(group)) for name, group in groups.items()},
         "noise": latency.noise(rows),
@@ -154,7 +156,7 @@ def budgets(run: Run) -> dict[str, Any]:
     """How often measured winners keep their budget, certified and not."""
     scale, place = scale_of(run), run.workspace
     name = scale.searched
-    fitted = space_latency.load(workspace=place, space=name)
+    fitted = space_latency.load(Target.of(workspace=place), name)
     space = registry.get("space", name)
     sampled = latency_cost(of_space(fitted, space, "min"), space, "latency_ms").value(
         activity.sample(space, 100_000, np.random.default_rng(1))

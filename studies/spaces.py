@@ -25,6 +25,8 @@ import numpy as np
 
 from hwbench.core import markdown, registry
 from hwbench.core.errors import EnvironmentMismatch, UsageError
+from hwbench.core.typed_json import encode
+from hwbench.device.target import Target
 from hwbench.network.graph import Network, Workload
 from hwbench.optimize.cost import latency_cost
 from hwbench.predictor import fit, space_latency
@@ -58,7 +60,7 @@ TINY_POLICIES = {
 def predictor_of(name: str, place: Path, device: str) -> Fitted | None:
     """The predictor `hwbench predict` would take there, if it was fitted for the space."""
     try:
-        return space_latency.load(device, workspace=place, space=name)
+        return space_latency.load(Target.of(device, workspace=place), name)
     except (UsageError, EnvironmentMismatch):
         return None
 
@@ -86,7 +88,7 @@ def predictor(run: Run, name: str) -> tuple[Fitted, dict[str, Any]]:
     took: dict[str, Any] = {"profile": None, "fit_seconds": None}
     if fitted is None:
         fitted, took = own_predictor(run, name)
-    card = fitted.card
+    card = encode(fitted.card)
     about = {
         "name": card["predictor"],
         "why": (card["additivity"] or {}).get("why"),
@@ -134,7 +136,7 @@ def costed(space: Space, fitted: Fitted) -> tuple[Architectures, list[Workload],
 
 def nearest_median(keys: list[str], latency: np.ndarray, fitted: Fitted) -> int:
     """The architecture nearest the median latency that the predictor has not seen."""
-    seen = {*fitted.card["fit_networks"], *fitted.card["holdout_networks"]}
+    seen = {*fitted.card.fit_networks, *fitted.card.holdout_networks}
     away = np.abs(latency - np.median(latency))
     return next(int(i) for i in np.argsort(away, kind="stable") if keys[i] not in seen)
 

@@ -28,6 +28,8 @@ import hwbench
 from hwbench.core import markdown, registry
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write
+from hwbench.core.typed_json import encode
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
@@ -178,8 +180,8 @@ def fitted(run: Run, runtime: str) -> dict[str, Any]:
     }
     try:
         with run.progress(f"{runtime}: networks") as tick:
-            card = hwbench.fit(scale.fit_spaces, predictor="calibrated_sum", tick=tick, **asked).card
-        chosen = hwbench.fit(scale.fit_spaces, stored=True, **asked).card
+            card = encode(hwbench.fit(scale.fit_spaces, predictor="calibrated_sum", tick=tick, **asked).card)
+        chosen = encode(hwbench.fit(scale.fit_spaces, stored=True, **asked).card)
     except HwbenchError as error:
         return {"refused": str(error)}
     parts = ("holdout", "holdout_by_space", "noise_ceiling", "state", "band")
@@ -254,7 +256,7 @@ def winners_of(run: Run, name: str) -> dict[str, Any]:
     costs, budgets, found = {}, {}, {}
     for source, (runtime, limit) in cost_sources(scale).items():
         if limit == "latency_ms":
-            model = space_latency.load("local", runtime, Setting(), workspace, space.name)
+            model = space_latency.load(Target.of("local", runtime, Setting(), workspace), space.name)
             cost = latency_cost(of_space(model, space, "min"), space, "latency_ms")
         else:
             cost = compiled(space, {limit: 1.0}, "min", runtime, Setting(), workspace, False)[0].cost
