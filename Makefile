@@ -31,7 +31,7 @@ study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured an
 accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four spaces, models of transformers (about 2 hours)
 	$(PIP) transformers
 	$(BIN)/python -m studies.accuracy
-	$(BIN)/python -m studies.active_profiling --workspace .accuracy --space nasvit --networks 16 --out .accuracy/active
+	$(BIN)/python -m studies.active_profiling --workspace .studies/accuracy/workspace --space nasvit --networks 16
 
 search: $(VENV)/dev.done  ## every strategy and the peers on NAS-Bench-201, tables from HWBENCH_TABLES (about an hour)
 	$(BIN)/python -m studies.search --workers 2
@@ -57,4 +57,4 @@ $(VENV)/dev.done: $(VENV)/core.done
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .study .accuracy .targets .trust .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(QUICKSTART) .studies .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
