@@ -192,7 +192,7 @@ def one_network(run: Run, drawn: Architectures, loads: list[Workload], latency: 
     about["torch"] = against_torch(name, drawn.values[index], loads[index].network, folder)
     policy = (TINY_POLICIES if run.tiny else POLICIES)["network"]
     with run.progress(f"{name}: measuring") as tick:
-        measured = measure(path, run.options.device, policy=policy, tick=tick)[0]
+        measured = measure(path, run.options.device, workspace=run.workspace, policy=policy, tick=tick)[0]
     statistics = {}
     for statistic, column in ((STATISTIC, "latency_min_ms"), (OTHER, "latency_median_ms")):
         found = fitted.predict(loads[index], statistic, name)

@@ -72,7 +72,7 @@ def pyperf_timer(path: Path) -> dict[str, float]:
 
 def ours(path: Path, policy: Policy | None) -> dict[str, float]:
     """`hwbench measure`."""
-    found = measure(path, policy=policy)[0]
+    found = measure(path, workspace=path.parent, policy=policy)[0]
     return {
         "hwbench, minimum": found["latency_min_ms"],
         "hwbench, p50": found["latency_median_ms"],

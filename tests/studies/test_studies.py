@@ -43,6 +43,16 @@ def tables_of(*folders: str) -> Path:
     return TABLES
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path_factory):
+    """What a study forgets to write to its own folder would land here, not in the repository."""
+    there = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(there)
+    monkeypatch.setenv("PYTHONPATH", str(provenance.ROOT))  # for what studies run in processes of their own
+    yield
+    assert list(there.iterdir()) == []
+
+
 @pytest.fixture(scope="module")
 def workspace(tiny_workspace, tmp_path_factory) -> Path:
     """AutoFormer-tiny's table with a calibrated sum, whatever the additivity test would say of so short measurements."""
