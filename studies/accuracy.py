@@ -26,7 +26,7 @@ from hwbench.core.errors import HwbenchError
 from hwbench.core.typed_json import encode
 from hwbench.device.target import Target
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.predictor import onnx_latency
+from hwbench.predictor import onnx_fit, onnx_latency
 from hwbench.predictor.aggregator.base import sum_ops
 from hwbench.predictor.baselines import flops_of
 from hwbench.predictor.fit import calibration_sets, fit, stored_networks
@@ -101,7 +101,7 @@ def scale_of(run: Run) -> Scale:
 def profiled(run: Run, specs: list[OpSpec], policy: Policy) -> dict[str, Any]:
     """Rows of blocks or of kernels, with the time they took."""
     with run.progress(f"{len(specs)} rows") as tick:
-        done = profile_specs(specs, workspace=run.workspace, policy=policy, tick=tick)
+        done = profile_specs(specs, Target.of(workspace=run.workspace), policy=policy, tick=tick)
     return {"rows": done.rows, "seconds": done.seconds, "failed": len(done.failed), "doubtful": len(done.doubtful)}
 
 
@@ -133,7 +133,7 @@ def networks(run: Run) -> dict[str, Any]:
     training, heldout, test = sets(scale_of(run))
     started, policy = time.monotonic(), scale_of(run).network_policy
     with run.progress("networks") as tick:
-        measured = measure_networks([*training, *heldout, *test], workspace=run.workspace, policy=policy, tick=tick)
+        measured = measure_networks([*training, *heldout, *test], Target.of(workspace=run.workspace), policy=policy, tick=tick)
     return {"networks": len(measured), "seconds": time.monotonic() - started}
 
 
@@ -148,7 +148,7 @@ def fitted(run: Run) -> dict[str, Any]:
     part = encode(found.card)["statistics"]["min"]
     rows = judged(found, test, {key: row["latency_min_ms"] for key, row in measured.items()})
     started = time.monotonic()
-    card = onnx_latency.fit_models(scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True)
+    card = onnx_fit.fit_models(scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True)
     return {
         "predictor": found.card.predictor,
         "additivity": found.card.additivity,
@@ -221,7 +221,7 @@ def measured_models(run: Run, names: Sequence[str]) -> list[dict[str, Any]]:
         path = exported(run) / f"{name}.onnx"
         started = time.monotonic()
         try:
-            found = asked.appraise(kernel_detection.dissect(path))
+            found = asked.predict_model(kernel_detection.detect(path))
         except HwbenchError as error:
             rows.append({"model": name, "refused": str(error)})
             continue
@@ -264,12 +264,12 @@ def layers(run: Run) -> list[dict[str, Any]]:
     wanted: dict[str, OpSpec] = {}
     counts: dict[str, dict[str, int]] = {}
     for name in names:
-        for _, spec in kernel_detection.dissect(exported(run) / f"{name}.onnx").layers:
+        for _, spec in kernel_detection.detect(exported(run) / f"{name}.onnx").layers:
             wanted[spec.key] = spec
             counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
     with run.progress("kernels of the models") as tick:
-        profile_specs(list(wanted.values()), workspace=scratch, policy=scale_of(run).layer_policy, tick=tick)
-    measured = onnx_latency._rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
+        profile_specs(list(wanted.values()), Target.of(workspace=scratch), policy=scale_of(run).layer_policy, tick=tick)
+    measured = onnx_latency.measured_rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import markdown, registry, stats
-from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
+from hwbench.device.target import Target
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
@@ -75,13 +74,13 @@ class Full:
     @classmethod
     def read(cls, run: Run) -> Full:
         """What the workspace holds of the space."""
-        asked, place, setting = run.options, Workspace.at(run.workspace), Setting()
-        device = devices.resolve(asked.device, place.root)
-        path = luts.find_lut(place, device, asked.runtime)
+        asked, setting = run.options, Setting()
+        target = Target.of(asked.device, asked.runtime, setting, run.workspace)
+        table = Lut.read(luts.find_lut(target, [asked.space]))
         specs = needed_specs([asked.space])
         rows = {
             r["key"]: r
-            for r in lut_networks.read_networks(path.with_suffix(".networks.parquet"))[0]
+            for r in lut_networks.read_networks(table.path.with_suffix(".networks.parquet"))[0]
             if r["space"] == asked.space and luts.setting_of(r) == setting
         }
         (chosen,), _ = calibration_sets([asked.space], asked.networks, asked.networks, 0)
@@ -93,7 +92,7 @@ class Full:
 
         training = [load(key) for key in chosen.keys]
         unseen = [load(key) for key in rows if key not in set(chosen.keys)]
-        return cls(device, specs, Lut.read(path).latency_ms(specs, setting, "min"), training, unseen)
+        return cls(target.device, specs, table.column(specs, target), training, unseen)
 
     def errors(self) -> dict[str, float]:
         """With every row of the table."""

@@ -284,8 +284,9 @@ def measured(run: Run) -> list[dict[str, Any]]:
     every = {tuple(each["genes"]): each for stage in stages for each in stage["runs"] if each["genes"] is not None}
     found = architectures(list(every.values()))
     policy = BRIEF if run.tiny else NETWORK_POLICY
+    target = Target.of(run.options.device, RUNTIME, workspace=run.workspace)
     with run.progress("measuring winners") as tick:
-        rows = measure_networks([found], run.options.device, RUNTIME, workspace=run.workspace, policy=policy, tick=tick)
+        rows = measure_networks([found], target, policy=policy, tick=tick)
     names = {"measured_ms": "latency_min_ms", "measured_p50_ms": "latency_median_ms", "min_spread": "min_spread"}
     return [
         {"genes": list(genes), "verdict": rows[key]["verdict"], **{ours: rows[key][column] for ours, column in names.items()}}

@@ -123,12 +123,12 @@ def prediction(run: Run) -> dict[str, Any]:
     training, heldout = calibration_sets(scale.spaces, scale.calibration, scale.calibration, 0)
     sets = unseen_networks(scale.unseen, {key for s in (*training, *heldout) for key in s.keys})
     with run.progress("measuring calibration and unseen networks") as tick:
-        measure_networks([*training, *heldout, *sets], workspace=place, policy=scale.networks, tick=tick)
+        measure_networks([*training, *heldout, *sets], Target.of(workspace=place), policy=scale.networks, tick=tick)
     n = scale.calibration
     fitted = fit(scale.spaces, workspace=place, networks=n, holdout=n, policy=scale.networks)
-    rows = compare(sets, fitted, "min", place, scale.networks)
+    rows = compare(sets, fitted, "min", scale.networks)
     with run.progress("measuring the unseen ones again, independently") as tick:
-        again = measure_networks(sets, workspace=place / "again", policy=scale.again, tick=tick)
+        again = measure_networks(sets, Target.of(workspace=place / "again"), policy=scale.again, tick=tick)
     for row, key in zip(rows, (k for s in sets for k in s.keys), strict=True):
         row["again_ms"] = again[key]["latency_min_ms"]
     families = dict.fromkeys(map(family, scale.spaces))
@@ -180,7 +180,7 @@ def budgets(run: Run) -> dict[str, Any]:
                 )
     winners = architectures.of_values(name, [r["architecture"] for r in runs])
     with run.progress(f"measuring {len(runs)} winners") as tick:
-        measured = measure_networks([winners], workspace=place, policy=scale.winners, tick=tick)
+        measured = measure_networks([winners], Target.of(workspace=place), policy=scale.winners, tick=tick)
     for each, key in zip(runs, winners.keys, strict=True):
         each["measured_ms"] = measured[key]["latency_min_ms"]
         each["measured_p50_ms"] = measured[key]["latency_median_ms"]

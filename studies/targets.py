@@ -30,7 +30,7 @@ from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write
 from hwbench.core.typed_json import encode
 from hwbench.device.target import Target
-from hwbench.lut.table import Lut
+from hwbench.lut.table import INSTRUCTIONS, Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
 from hwbench.optimize.limit import compiled
@@ -128,16 +128,17 @@ def counts(run: Run) -> dict[str, Any]:
         seconds.append(done.seconds)
     counted = Path("luts", scale.emulated)  # for searches: they look in the workspace itself
     shutil.copytree(workspace / "first" / counted, workspace / counted, dirs_exist_ok=True)
-    first, second = (table.rows for table in tables)
+    first, second = (table.rows_at(Setting()) for table in tables)
     apart = {key: second[key]["instructions"] / row["instructions"] - 1 for key, row in first.items()}
     sets = [sample(name, scale.whole, SEED) for name in scale.counted]
+    target = Target.of(scale.emulated, workspace=workspace / "first")
     with run.progress("instructions of whole networks") as tick:
-        rows = measure_networks(sets, scale.emulated, workspace=workspace / "first", tick=tick)
-    setting, networks = Setting(), []
+        rows = measure_networks(sets, target, tick=tick)
+    networks = []
     for architectures in sets:
         for key, column in zip(architectures.keys, architectures.population.T, strict=True):
             needed = lowering.lower(architectures.space, column).counts()
-            total = float(tables[0].instructions(list(needed), setting) @ np.array(list(needed.values()), float))
+            total = float(tables[0].column(list(needed), target, INSTRUCTIONS) @ np.array(list(needed.values()), float))
             whole = rows[key]["instructions"]
             networks.append(
                 {"space": architectures.space.name, "key": key, "sum": total, "whole": whole, "error": total / whole - 1}
@@ -148,7 +149,7 @@ def counts(run: Run) -> dict[str, Any]:
         "seconds": seconds,
         "apart_max": max(map(abs, apart.values())),
         "apart_median": float(np.median(np.abs(list(apart.values())))),
-        "apart": {key: value for (key, _), value in apart.items()},
+        "apart": apart,
         "networks": networks,
     }
 
@@ -158,7 +159,9 @@ def runtimes(run: Run) -> dict[str, Any]:
     scale, workspace, found = scale_of(run), run.workspace, {}
     for runtime in scale.runtimes:
         with run.progress(f"{runtime}: blocks") as tick:
-            done = profile_specs(block_specs(scale), runtime=runtime, workspace=workspace, policy=scale.policy, tick=tick)
+            done = profile_specs(
+                block_specs(scale), Target.of(runtime=runtime, workspace=workspace), policy=scale.policy, tick=tick
+            )
         found[runtime] = {"rows_seconds": done.seconds, "doubtful": len(done.doubtful), **fitted(run, runtime)}
     compared = compare_runtimes.compare(runtimes=scale.runtimes, workspace=workspace, out=workspace / "compared")
     for file in (workspace / "compared").glob("compare.*"):
@@ -198,14 +201,16 @@ def tensorrt(run: Run) -> dict[str, Any]:
     """Engines of blocks and of whole networks, built."""
     scale, workspace = scale_of(run), run.workspace
     specs = block_specs(scale)[: 2 if run.tiny else None]
+    target = Target.of(runtime="tensorrt", workspace=workspace)
     with run.progress("tensorrt: engines of blocks") as tick:
-        done = profile_specs(specs, runtime="tensorrt", workspace=workspace, tick=tick)
+        done = profile_specs(specs, target, tick=tick)
     table = Lut.read(done.path)
-    reasons = {spec.key: table.rows[spec.key, Setting().key]["reason"] for spec in specs}
+    every = table.rows_at(Setting())
+    reasons = {spec.key: every[spec.key]["reason"] for spec in specs}
     whole = {}
     for name in scale.built:
         try:
-            measure_networks([sample(name, 1, SEED)], runtime="tensorrt", workspace=workspace)
+            measure_networks([sample(name, 1, SEED)], target)
         except HwbenchError as error:
             whole[name] = str(error)
     return {
@@ -219,10 +224,12 @@ def tensorrt(run: Run) -> dict[str, Any]:
 def vulkan(run: Run) -> dict[str, Any]:
     """Blocks that ncnn runs on software Vulkan."""
     specs = block_specs(scale_of(run))[: 2 if run.tiny else None]
+    target = Target.of(runtime="ncnn-vulkan", workspace=run.workspace)
     with run.progress("ncnn on Vulkan: blocks") as tick:
-        done = profile_specs(specs, runtime="ncnn-vulkan", workspace=run.workspace, policy=RUNS_AT_ALL, tick=tick)
+        done = profile_specs(specs, target, policy=RUNS_AT_ALL, tick=tick)
     table = Lut.read(done.path)
-    rows = [table.rows[spec.key, Setting().key] for spec in specs]
+    every = table.rows_at(Setting())
+    rows = [every[spec.key] for spec in specs]
     return {
         "executes_on": table.environment.values["executes_on"],
         "marked": sum(str(row["executes_on"]).startswith("software device") for row in rows),

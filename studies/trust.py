@@ -30,6 +30,7 @@ import numpy as np
 
 from hwbench import measure, profile
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer
 from hwbench.network.graph import NetworkBuilder, Tensor
@@ -156,7 +157,7 @@ def one_build(run: Run, name: str, threads: int) -> dict[str, Any]:
             place = run.workspace / f"{name}-{threads}"
             done = profile(space, setting=setting, workspace=place, policy=scale.policy, tick=tick)
         seconds[space] = done.seconds
-    rows = {row["key"]: row for (_, at), row in Lut.read(done.path).rows.items() if at == setting.key}
+    rows = Lut.read(done.path).rows_at(setting)
     return {
         "started": started,
         "seconds": seconds,
@@ -319,9 +320,8 @@ def int8(run: Run) -> dict[str, Any]:
         with run.progress(f"blocks in {dtype}") as tick:
             place = run.workspace / "int8"
             done = profile(scale.int8, setting=Setting(dtype), workspace=place, policy=scale.policy, tick=tick)
-        for (key, at), row in Lut.read(done.path).rows.items():
-            if at.startswith(dtype):
-                rows.setdefault(key, {})[dtype] = {n: row[n] for n in (*KEPT, "status")}
+        for key, row in Lut.read(done.path).rows_at(Setting(dtype)).items():
+            rows.setdefault(key, {})[dtype] = {n: row[n] for n in (*KEPT, "status")}
     both = {k: r for k, r in rows.items() if all(r.get(d, {}).get("latency_min_ms") is not None for d in ("fp32", "int8"))}
     speedups = {k: r["fp32"]["latency_min_ms"] / r["int8"]["latency_min_ms"] for k, r in both.items()}
     return {
@@ -364,7 +364,7 @@ def large_networks(workspace: str, wanted: str) -> None:
     """Networks of several spaces, one process over all groups; run in a process of its own."""
     sets = [sample.sample(name, n, 1) for name, n in json.loads(wanted).items()]
     policy = replace(NETWORK_POLICY, rounds=1, min_processes=1, max_processes=1)
-    measure_networks(sets, workspace=workspace, policy=policy)
+    measure_networks(sets, Target.of(workspace=workspace), policy=policy)
 
 
 STUDY = Study(
