@@ -1,6 +1,6 @@
-"""Sums over ops, compiled: whatever adds over the ops of a space's networks, as a few table look-ups.
+"""Sums and maxima over ops, compiled: what adds over the ops of a space's networks, or is the largest, as a few look-ups.
 
-What each op adds, over all combinations of the genes it reads (recorded while the space lowers), becomes a table; tables are
+What each op has, over all combinations of the genes it reads (recorded while the space lowers), becomes a table; tables are
 merged while they stay small enough for the first-level cache, and a population is scored by a handful of look-ups without a
 Python loop per architecture.
 """
@@ -25,34 +25,34 @@ CHUNK = 16_384
 MAX_ELIMINATION = 10_000_000
 
 
-class CompiledSum:
-    """A sum over ops as a few table look-ups."""
+class _Compiled:
+    """Values of ops, combined over a network by an operation that does not care about order, as a few table look-ups."""
 
-    def __init__(self, space: Space, op_value: Callable[[Sequence[OpSpec]], np.ndarray], constant: float = 0.0) -> None:
-        """Compiles.
+    combine: np.ufunc
+    nothing: float
+    """What an op that is not there has: it changes no combination."""
 
-        Args:
-            space: The search space.
-            op_value: The value of each op of a list.
-            constant: Added once per architecture.
-        """
+    def __init__(self, space: Space, op_value: Callable[[Sequence[OpSpec]], np.ndarray], constant: float) -> None:
         self._space = space
         specs = slots.distinct_specs(space)
         values = dict(zip(specs, np.asarray(op_value(specs), float), strict=True))
-        self.constant = constant
         tables: dict[tuple[int, ...], np.ndarray] = {}
         for slot in slots.slots(space):
-            cells = [0.0 if spec is None else slot.repeat * values[spec] for spec in slot.specs]
+            cells = [self.nothing if spec is None else self._repeated(values[spec], slot.repeat) for spec in slot.specs]
             table = np.array(cells, float).reshape(slot.shape)
-            tables[slot.genes] = tables[slot.genes] + table if slot.genes in tables else table
-        self.constant += float(tables.pop((), np.zeros(())))
+            tables[slot.genes] = self.combine(tables[slot.genes], table) if slot.genes in tables else table
+        self.constant = float(self.combine(constant, tables.pop((), np.array(self.nothing))))
         self._tables = tables
         self.factors = tuple(tables.items())
-        """(genes, what each combination of their choices adds to `constant`)."""
-        self._merged = _merge(tables, [len(g.choices) for g in space.genes])
+        """(genes, what each combination of their choices has; it is combined with `constant`)."""
+        self._merged = _merge(tables, [len(g.choices) for g in space.genes], self.combine, self.nothing)
+
+    def _repeated(self, value: float, times: int) -> float:
+        """What an op has that is run several times."""
+        raise NotImplementedError
 
     def __call__(self, population: Population) -> np.ndarray:
-        """The sum for every architecture."""
+        """The combination for every architecture."""
         n = population.shape[1]
         if population.dtype != np.uint8 or population.shape[0] != len(self._space.genes):
             raise UsageError(f"A population of {self._space.name} is uint8[{len(self._space.genes)}, n].")
@@ -66,13 +66,49 @@ class CompiledSum:
             for lookup in self._merged:
                 # Indices are valid by construction; "clip" only spares numpy a second buffer.
                 np.take(lookup.table, lookup.index(chunk), out=part, mode="clip")
-                out += part
+                self.combine(out, part, out=out)
         return total
 
     @property
     def lookups(self) -> int:
         """Table look-ups per architecture."""
         return len(self._merged)
+
+    def minimum(self) -> tuple[float, np.ndarray]:
+        """The smallest combination any architecture that is a network reaches, exactly, and the architecture (canonical)."""
+        return _least(self._space, list(self.factors), self.constant, self.combine, self.nothing)
+
+
+class CompiledMaximum(_Compiled):
+    """The largest value of any op as a few table look-ups; an op that is run several times counts once."""
+
+    combine, nothing = np.maximum, -math.inf
+
+    def __init__(self, space: Space, op_value: Callable[[Sequence[OpSpec]], np.ndarray]) -> None:
+        """Compiles; `op_value` tells the value of each op of a list."""
+        super().__init__(space, op_value, -math.inf)
+
+    def _repeated(self, value: float, times: int) -> float:
+        return value
+
+
+class CompiledSum(_Compiled):
+    """A sum over ops as a few table look-ups."""
+
+    combine, nothing = np.add, 0.0
+
+    def __init__(self, space: Space, op_value: Callable[[Sequence[OpSpec]], np.ndarray], constant: float = 0.0) -> None:
+        """Compiles.
+
+        Args:
+            space: The search space.
+            op_value: The value of each op of a list.
+            constant: Added once per architecture.
+        """
+        super().__init__(space, op_value, constant)
+
+    def _repeated(self, value: float, times: int) -> float:
+        return times * value
 
     @property
     def tables(self) -> Mapping[tuple[int, ...], np.ndarray]:
@@ -82,24 +118,28 @@ class CompiledSum:
         }
         return {**alone, **self._tables}
 
-    def minimum(self) -> tuple[float, np.ndarray]:
-        """The smallest sum any architecture that is a network reaches, exactly, and the architecture (canonical column)."""
-        return least_together(self._space, [(1.0, self)])
-
 
 def least_together(space: Space, parts: Sequence[tuple[float, CompiledSum]]) -> tuple[float, np.ndarray]:
-    """The smallest weighted sum of compiled sums any architecture that is a network reaches, exactly, and the architecture.
-
-    Eliminates one gene after the other from the tables (dynamic programming), cheapest first.
-    """
+    """The smallest weighted sum of compiled sums any architecture that is a network reaches, exactly, and the architecture."""
     factors = [(genes, weight * table) for weight, part in parts for genes, table in part.factors]
+    return _least(space, factors, sum(weight * part.constant for weight, part in parts), np.add, 0.0)
+
+
+def _least(
+    space: Space, factors: list[tuple[tuple[int, ...], np.ndarray]], constant: float, combine: np.ufunc, nothing: float
+) -> tuple[float, np.ndarray]:
+    """The smallest combination of factors and constant, and who reaches it.
+
+    Eliminates one gene after the other from the tables (dynamic programming), cheapest first: right for every operation that
+    never gets smaller when one side grows, so for sums and for maxima.
+    """
     known = activity.activity(space)
     if not known.valid.all():
-        factors.append((known.control, np.where(known.valid, 0.0, np.inf)))
+        factors = [*factors, (known.control, np.where(known.valid, nothing, np.inf))]
     sizes = [len(g.choices) for g in space.genes]
     left = {g for genes, _ in factors for g in genes}
     choices: list[tuple[int, tuple[int, ...], np.ndarray]] = []
-    best = sum(weight * part.constant for weight, part in parts)
+    best = constant
     while left:
 
         def scope(gene: int) -> tuple[int, ...]:
@@ -109,10 +149,10 @@ def least_together(space: Space, parts: Sequence[tuple[float, CompiledSum]]) -> 
         union = scope(gene)
         if math.prod(sizes[g] for g in union) > MAX_ELIMINATION:
             raise UsageError(f"The minimum over {space.name} is too entangled to compute exactly.")
-        joint = np.zeros([sizes[g] for g in union])
+        joint = np.full([sizes[g] for g in union], nothing)
         for genes, table in factors:
             if gene in genes:
-                joint = joint + _spread(table, genes, union, sizes)
+                joint = combine(joint, _spread(table, genes, union, sizes))
         axis = union.index(gene)
         rest = tuple(g for g in union if g != gene)
         choices.append((gene, rest, joint.argmin(axis=axis)))
@@ -120,7 +160,7 @@ def least_together(space: Space, parts: Sequence[tuple[float, CompiledSum]]) -> 
         if rest:
             factors.append((rest, joint.min(axis=axis)))
         else:
-            best += float(joint.min())
+            best = float(combine(best, joint.min()))
         left.remove(gene)
     column = np.zeros(len(sizes), np.uint8)
     for gene, rest, argument in reversed(choices):
@@ -153,7 +193,7 @@ class _Lookup:
         return whole
 
 
-def _merge(tables: dict[tuple[int, ...], np.ndarray], sizes: Sequence[int]) -> list[_Lookup]:
+def _merge(tables: dict[tuple[int, ...], np.ndarray], sizes: Sequence[int], combine: np.ufunc, nothing: float) -> list[_Lookup]:
     """Joins tables while their product of genes stays within MERGED_ENTRIES."""
     clusters: list[tuple[tuple[int, ...], list[tuple[tuple[int, ...], np.ndarray]]]] = []
     for genes, table in sorted(tables.items(), key=lambda item: (item[0][-1], len(item[0]), item[0])):
@@ -166,9 +206,9 @@ def _merge(tables: dict[tuple[int, ...], np.ndarray], sizes: Sequence[int]) -> l
             clusters.append((genes, [(genes, table)]))
     lookups = []
     for union, members in clusters:
-        whole = np.zeros([sizes[g] for g in union])
+        whole = np.full([sizes[g] for g in union], nothing)
         for genes, table in members:
-            whole = whole + _spread(table, genes, union, sizes)
+            whole = combine(whole, _spread(table, genes, union, sizes))
         lookups.append(_Lookup(np.ascontiguousarray(whole.ravel()), _byte_runs(union, sizes)))
     return lookups
 

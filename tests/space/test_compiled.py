@@ -15,7 +15,7 @@ from hwbench.network.spec import OpSpec
 from hwbench.space import compiled as costs
 from hwbench.space.activity import canonical, sample, size, valid
 from hwbench.space.base import Gene, Space, per_layer
-from hwbench.space.compiled import CHUNK, CompiledSum, least_together
+from hwbench.space.compiled import CHUNK, CompiledMaximum, CompiledSum, least_together
 from hwbench.space.lowering import Lowering, lower
 from hwbench.space.slots import distinct_specs
 
@@ -163,3 +163,19 @@ def test_the_least_of_several_sums_together_is_that_of_every_architecture(mixer,
     least, column = least_together(mixer, list(zip(weights, sums, strict=True)))
     assert least == pytest.approx(expected.min())
     assert sum(w * each(column[:, None])[0] for w, each in zip(weights, sums, strict=True)) == pytest.approx(least)
+
+
+@every_space
+def test_a_compiled_maximum_is_the_largest_op_and_its_minimum_the_least_such(space):
+    """By lowering; where an op is run several times it counts once."""
+    values = random_values(space, seed=3)
+    found = CompiledMaximum(space, lambda specs: np.array([values[spec] for spec in specs]))
+    population = sample(space, 300, np.random.default_rng(2))
+    largest = [max(values[spec] for spec in lower(space, column).counts()) for column in population.T]
+    assert found(population).tolist() == largest
+    least, column = found.minimum()
+    assert found(column[:, None])[0] == least <= min(largest)
+    assert valid(space, column[:, None]).all()
+    if size(space) <= 1000:
+        every = everything(space)
+        assert least == found(every[:, valid(space, every)]).min()
