@@ -24,7 +24,10 @@ def run(
     if json:
         console.emit_json(done)
         return
-    if any(row["kept"] is not None for row in done["table"]):
+    rows = done["table"]
+    if "predicted_ms" not in rows[0]:  # no latency is limited: every cost under its own name
+        console.table("Counted" if rows[0]["kept"] is not None else "Not verified", rows)
+    elif any(row["kept"] is not None for row in rows):
         console.table("Measured", done["table"], console.MAIN_COLUMNS)
     else:
         console.table("Predicted, not measured", done["table"], console.PREDICTED_COLUMNS)

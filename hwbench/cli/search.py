@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,19 +13,34 @@ from hwbench.cli import _options as options
 
 def run(
     space: options.Space,
-    budget_ms: Annotated[float, typer.Option("--budget-ms", help="Latency budget for the statistic.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of this search; run again to resume.")],
+    budget_ms: Annotated[
+        float | None, typer.Option("--budget-ms", help="Latency budget for the statistic; short for --budget latency_ms=MS.")
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", help="COST=VALUE, any cost as the budget, e.g. instructions_m@emulated-cortex-a72=600."),
+    ] = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
     batch: options.Batch = 1,
     dtype: options.Dtype = "fp32",
     workspace: options.Workspace = options.HERE,
-    strategy: Annotated[str, typer.Option("--strategy", help="hwbench list strategies.")] = "evolution",
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            help="hwbench list strategies. [default: evolution where a score is a table look-up, else gp_ehvi]",
+        ),
+    ] = None,
     objective: Annotated[str, typer.Option("--objective", help="hwbench list objectives.")] = "constrained",
     proxy: Annotated[str, typer.Option("--proxy", help="What stands in for accuracy.")] = "params",
     statistic: options.Statistic = "min",
-    evaluations: Annotated[int, typer.Option("--evaluations", help="Architectures scored.")] = 10_000,
+    evaluations: Annotated[
+        int | None,
+        typer.Option("--evaluations", help="Architectures scored. [default: 10000 where a score is a table look-up, else 300]"),
+    ] = None,
     gamma: Annotated[float | None, typer.Option("--gamma", help="Exponent of the MnasNet reward, <= 0.")] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="Hold the budget against the plain prediction, not its upper bound.")
@@ -46,50 +61,65 @@ def run(
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Find the best architecture within a latency budget and other limits."""
+    """Find the best architecture within a budget (latency or any other cost) and other limits."""
     import hwbench
 
-    setting = options.setting(dtype, batch, threads)
-    limits = _numbers(options.pairs("--limit", limit))
+    asked = {"budget": _numbers("--budget", budget), "limits": _numbers("--limit", limit), "workspace": workspace}
+    how = {"strategy": strategy, "objective": objective, "proxy": proxy, "statistic": statistic, "evaluations": evaluations}
+    where = {"device": device, "runtime": runtime, "setting": options.setting(dtype, batch, threads)}
+    more = {"seed": seed, "gamma": gamma, "certified": not plain, "workers": workers, "uncertified": uncertified}
     with console.progress("searching") as tick:
-        done = hwbench.search(
-            space, budget_ms, out, device, runtime, setting, workspace, strategy, objective, proxy, statistic,
-            evaluations, seed, gamma, not plain, tick, limits, workers, uncertified=uncertified,
-        )  # fmt: skip
+        done = hwbench.search(space, budget_ms, out, tick=tick, **asked, **how, **where, **more)
     if json:
         console.emit_json(done)
         return
-    about = done["search"]
-    for name, used in about["predictors"].items():
-        console.predictor(name, space, used)
-    other = "p50" if statistic == "min" else "min"
-    rows = [
-        {
-            "#": i,
-            f"{proxy} score": f["accuracy"],
-            f"predicted ms ({statistic})": f["latency_ms"],
-            "upper ms": f["upper_ms"],
-            f"predicted ms ({other})": f[f"{other}_ms"],
-            **{name: f[name] for name in limits},
-            "within budget": f["within_budget"],
-        }
-        for i, f in enumerate(about["finalists"])
-    ]
-    for name, usual in about["usual"].items():
-        typer.echo(f"{name} of networks of {space}: " + ", ".join(f"{word} {value:.4g}" for word, value in usual.items()))
-    asked = ", ".join([f"{budget_ms:g} ms ({statistic})", *(f"{name} <= {most:g}" for name, most in limits.items())])
-    console.table(f"{space} within {asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget", rows)
-    typer.echo(f"winner: {done['architectures'][0]}")
+    _show(done)
     typer.echo(f"next: hwbench verify {out} --workspace {workspace}")
 
 
-def _numbers(given: dict[str, str]) -> dict[str, float]:
+def _show(done: dict[str, Any]) -> None:
+    """What was found, for people."""
+    from hwbench.optimize.settings import Settings
+
+    about, asked = done["search"], Settings.of(done["search"])
+    for name, used in about["predictors"].items():
+        console.predictor(name, asked.space, used)
+    for name, usual in about["usual"].items():
+        words = ", ".join(f"{word} {value:.4g}" for word, value in usual.items())
+        typer.echo(f"{name} of networks of {asked.space}: {words}")
+    if about["chosen"]:
+        typer.echo(f"strategy: {about['chosen']}")
+    other = "p50" if asked.statistic == "min" else "min"
+    latency = {
+        "latency_ms": f"predicted ms ({asked.statistic})",
+        "upper_ms": "upper ms",
+        f"{other}_ms": f"predicted ms ({other})",
+    }
+    costs = [name for name in asked.bounds if name != "latency_ms"]
+    columns = {
+        "accuracy": f"{asked.proxy} score",
+        **latency,
+        **{name: name for name in costs},
+        "within_budget": "within budget",
+    }
+    rows = [{"#": i, **finalist} for i, finalist in enumerate(about["finalists"])]
+    shown = {"#": "#", **{name: head for name, head in columns.items() if name in rows[0]}}
+    title = f"{asked.space} within {asked.asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget"
+    console.table(title, rows, shown)
+    typer.echo(f"winner: {done['architectures'][0]}")
+
+
+def _numbers(option: str, given: list[str] | None) -> dict[str, float]:
+    """Cost -> number, from COST=NUMBER; a cost named twice is refused."""
     from hwbench.core.errors import UsageError
 
-    found = {}
-    for name, value in given.items():
+    found: dict[str, float] = {}
+    for text in given or []:
+        ((name, value),) = options.pairs(option, [text]).items()
+        if name in found:
+            raise UsageError(f"{option} {name} was given twice: leave one of them out.")
         try:
             found[name] = float(value)
         except ValueError:
-            raise UsageError(f"--limit '{name}={value}' is not understood; write {name}=NUMBER.") from None
+            raise UsageError(f"{option} '{text}' is not understood; write {name}=NUMBER.") from None
     return found

@@ -26,26 +26,29 @@ def run(
     if json:
         console.emit_json(done)
         return
-    if not done["measured"]:
-        _limits(done)
-        console.predictor("latency_ms", done["space"], done["predictor"])
-        typer.echo(_not_measured(done))
-        typer.echo(f"next: hwbench report {result} --workspace {workspace}")
-        return
-    rows = [{"estimate": name, **{k: v for k, v in found.items() if k != "bias"}} for name, found in done["accuracy"].items()]
-    console.table(f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})", rows)
-    _limits(done)
-    console.predictor("latency_ms", done["space"], done["predictor"])
-    typer.echo(_winner(done))
-    if not done["kept"]["winner"]:
-        typer.echo(_instead(done["best_kept"]))
+    _show(done)
     typer.echo(f"next: hwbench report {result} --workspace {workspace}")
 
 
-def _limits(done: dict[str, Any]) -> None:
-    """Further limits than the budget, where there are any."""
-    if len(done["limits"]) < 2:
+def _show(done: dict[str, Any]) -> None:
+    """What was found, for people."""
+    if done["accuracy"] is not None:
+        rows = [{"estimate": name, **{k: v for k, v in told.items() if k != "bias"}} for name, told in done["accuracy"].items()]
+        console.table(f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})", rows)
+    if len(done["limits"]) > 1 or done["predictor"] is None:
+        _limits(done["limits"])
+    if done["predictor"] is not None:
+        console.predictor("latency_ms", done["space"], done["predictor"])
+    if not done["measured"]:
+        typer.echo(_not_measured(done))
         return
+    typer.echo(_winner(done) if done["predictor"] is not None else _counted(done))
+    if any(each["kept"] is False for each in done["limits"]):
+        typer.echo(_instead(done["best_kept"]))
+
+
+def _limits(limits: list[dict[str, Any]]) -> None:
+    """Every limit of the search, checked again."""
     names = {
         "name": "limit",
         "most": "at most",
@@ -54,19 +57,30 @@ def _limits(done: dict[str, Any]) -> None:
         "finalists": "finalists",
         "how": "how",
     }
-    shown = [{**each, "finalists": f"{each['finalists']} of {each['of']}" if each["of"] else None} for each in done["limits"]]
+    shown = [{**each, "finalists": f"{each['finalists']} of {each['of']}" if each["of"] else None} for each in limits]
     console.table("Limits of the search, checked again", shown, names)
 
 
 def _winner(done: dict[str, Any]) -> str:
     """Predicted and measured, the budget's verdict, and beside it what puts the measurement in doubt."""
-    winner, kept = done["winner"], done["kept"]
+    winner = done["winner"]
+    limit = next(each for each in done["limits"] if each["name"] == "latency_ms")
+    word = "budget" if limit is done["limits"][0] else "limit"
     doubt = next((f" ({_doubt(each)})" for each in done["doubtful"] if each["finalist"] == 0), "")
     return (
         f"winner: predicted {winner['predicted_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
         f"(spread {winner['min_spread'] or float('nan'):.1%}), p50 {winner['latency_median_ms']:.2f} ms, "
-        f"budget {done['budget_ms']:g} ms "
-        f"{'kept' if kept['winner'] else 'BROKEN'}{doubt}; finalists within the budget: {kept['finalists']} of {kept['of']}"
+        f"{word} {limit['most']:g} ms "
+        f"{'kept' if limit['kept'] else 'BROKEN'}{doubt}; finalists within the {word}: {limit['finalists']} of {limit['of']}"
+    )
+
+
+def _counted(done: dict[str, Any]) -> str:
+    """The verdict where the budget is another cost than the device's latency."""
+    first = done["limits"][0]
+    return (
+        f"winner: {first['name']} {first['winner']:.6g} ({first['how']}), budget {first['most']:g} "
+        f"{'kept' if first['kept'] else 'BROKEN'}; finalists within the budget: {first['finalists']} of {first['of']}"
     )
 
 
@@ -77,22 +91,24 @@ def _doubt(each: dict[str, Any]) -> str:
 
 
 def _instead(best: dict[str, Any] | None) -> str:
-    """What is offered in place of a winner that broke the budget."""
+    """What is offered in place of a winner that broke a limit."""
     import json
 
     if best is None:
         return "No finalist kept every limit: search again with a smaller budget and another --out."
+    told = ", ".join(f"{name} {value:.6g}" for name, value in best["costs"].items())
+    if "measured_ms" in best:
+        told = f"predicted {best['predicted_ms']:.2f} ms, measured {best['measured_ms']:.2f} ms ({best['verdict']})"
     return (
-        f"best finalist that kept it: number {best['finalist'] + 1}, predicted {best['predicted_ms']:.2f} ms, measured "
-        f"{best['measured_ms']:.2f} ms ({best['verdict']}), accuracy by the proxy {best['accuracy']:.4g}: "
+        f"best finalist that kept it: number {best['finalist'] + 1}, {told}, accuracy by the proxy {best['accuracy']:.4g}: "
         f"{json.dumps(best['architecture'])}"
     )
 
 
 def _not_measured(done: dict[str, Any]) -> str:
-    """That nothing was measured, why, and what is known all the same."""
-    winner = done["winner"]
-    return (
-        f"NOT MEASURED: {done['why'].rstrip('.')}. The winner is only predicted: {winner['predicted_ms']:.2f} ms, at most "
-        f"{winner['upper_ms']:.2f} ms, budget {done['budget_ms']:g} ms."
-    )
+    """That the budget's cost was not measured, why, and what is known all the same."""
+    winner, first = done["winner"], done["limits"][0]
+    known = f"{first['name']} {winner['costs'][first['name']]:.6g}, budget {first['most']:g}"
+    if "predicted_ms" in winner:
+        known = f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, budget {done['budget_ms']:g} ms"
+    return f"NOT MEASURED: {done['why'].rstrip('.')}. The winner is only predicted: {known}."

@@ -15,7 +15,8 @@ import numpy as np
 from hwbench.core.files import write_json
 from hwbench.optimize.cost import descend
 from hwbench.optimize.errors import InfeasibleBudget, Nearest
-from hwbench.optimize.limit import LATENCY, Limit
+from hwbench.optimize.limit import Limit
+from hwbench.optimize.problem import violation
 from hwbench.space import activity
 from hwbench.space import values as space_values
 from hwbench.space.base import Population, Space
@@ -25,49 +26,54 @@ DRAWS, STEPS, SURE = 2000, 60, 1e-9
 """Random architectures looked at for one that keeps all limits; steps of the proof that there is none; its rounding error."""
 
 
-def check(space: Space, limits: Sequence[Limit], statistic: str, path: Path) -> None:
+def check(space: Space, limits: Sequence[Limit], path: Path) -> None:
     """Raises InfeasibleBudget if no architecture can keep all limits; the nearest ones are written to `path`.
 
     Each limit by itself is checked exactly. Whether several can be kept together is not always known: they are refused only
     where it is proven that they cannot.
     """
     leasts = [limit.least() for limit in limits]
-    lines = [f"{limit.name} {least:.5g}" for limit, (least, _) in zip(limits, leasts, strict=True)]
-    out_of_reach = [limit for limit, (least, _) in zip(limits, leasts, strict=True) if least > limit.most]
+    unmet = [limit for limit, (least, _) in zip(limits, leasts, strict=True) if least > limit.at_most]
     columns = np.stack([column for _, column in leasts], axis=1)
-    asked = " and ".join(f"{limit.name} <= {limit.most:g}" for limit in limits)
-    if not out_of_reach:
+    if not unmet:
         if len(limits) == 1:
             return
         drawn = np.concatenate([columns, activity.sample(space, DRAWS, np.random.default_rng(0))], axis=1)
-        if (_broken(space, limits, drawn) <= 0).any():
+        if (_violation(space, limits, drawn) <= 0).any():
             return
         least, columns = together(space, limits)
         if least <= 1 + SURE:
             return
-    found = nearest(space, limits, columns)
-    if not out_of_reach:
-        text = (
-            f"No architecture of {space.name} meets {asked} together: they contradict each other. Each alone can be met (least "
-            f"reachable: {', '.join(lines)}); the nearest breaks {broken(limits, found[0])}. Raise one of them"
-        )
-    elif out_of_reach[0].name == LATENCY and len(limits) == 1:
-        text = (
-            f"No architecture of {space.name} meets {limits[0].most:g} ms ({statistic}): the smallest reachable latency is "
-            f"{leasts[0][0]:.3f} ms, by {json.dumps(found[0]['architecture'])}. Raise --budget-ms or choose a smaller space"
-        )
-    else:
-        raised = " and ".join("--budget-ms" if limit.name == LATENCY else f"--limit {limit.name}" for limit in out_of_reach)
-        text = (
-            f"No architecture of {space.name} meets {' and '.join(f'{each.name} <= {each.most:g}' for each in out_of_reach)}: "
-            f"the least reachable is {', '.join(lines)}. Raise {raised} or choose a smaller space"
-        )
-    raise infeasible(f"{text}; the nearest architectures with all their costs: {path}.", limits, found, path)
+    near = nearest(space, limits, columns)
+    told = ", ".join(f"{limit.name} {least:.5g}" for limit, (least, _) in zip(limits, leasts, strict=True))
+    text = (
+        _out_of_reach(space, unmet, told, near if len(limits) == 1 else []) if unmet else _contrary(space, limits, told, near)
+    )
+    raise infeasible(f"{text}; the nearest architectures with all their costs: {path}.", limits, near, path)
+
+
+def _out_of_reach(space: Space, unmet: Sequence[Limit], told: str, near: Sequence[Nearest]) -> str:
+    """That limits are below what any architecture reaches, each by itself."""
+    by = f", by {json.dumps(near[0]['architecture'])}" if near else ""
+    asked, options = (" and ".join(words) for words in ([each.asked for each in unmet], [each.raised_by for each in unmet]))
+    return (
+        f"No architecture of {space.name} meets {asked}: the least reachable is {told}{by}. "
+        f"Raise {options} or choose a smaller space"
+    )
+
+
+def _contrary(space: Space, limits: Sequence[Limit], told: str, near: Sequence[Nearest]) -> str:
+    """That limits cannot be kept at once."""
+    return (
+        f"No architecture of {space.name} meets {' and '.join(each.asked for each in limits)} together: they contradict each "
+        f"other. Each alone can be met (least reachable: {told}); the nearest breaks {broken(limits, near[0])}. "
+        "Raise one of them"
+    )
 
 
 def infeasible(text: str, limits: Sequence[Limit], found: Sequence[Nearest], path: Path) -> InfeasibleBudget:
     """The error, with the nearest architectures written beside."""
-    asked = {limit.name: limit.most for limit in limits}
+    asked = {limit.name: limit.at_most for limit in limits}
     least = {limit.name: limit.least()[0] for limit in limits}
     write_json(path, {"limits": asked, "least": least, "nearest": list(found)})
     return InfeasibleBudget(text, limits=asked, least=least, nearest=found, path=path)
@@ -75,8 +81,9 @@ def infeasible(text: str, limits: Sequence[Limit], found: Sequence[Nearest], pat
 
 def broken(limits: Sequence[Limit], found: Nearest) -> str:
     """The limits an architecture breaks, with both numbers."""
-    held = found["held"]
-    return ", ".join(f"{each.name} ({held[each.name]:.6g} > {each.most:.6g})" for each in limits if held[each.name] > each.most)
+    compared = found["held"]
+    over = [each for each in limits if compared[each.name] > each.at_most]
+    return ", ".join(f"{each.name} ({compared[each.name]:.6g} > {each.at_most:.6g})" for each in over)
 
 
 def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
@@ -86,16 +93,16 @@ def together(space: Space, limits: Sequence[Limit]) -> tuple[float, Population]:
     is exact; weights move towards the limits broken by the architecture that reaches it, until one breaks none.
     """
     weights, least, met = np.full(len(limits), 1 / len(limits)), 0.0, []
-    sums = [limit.held_sum for limit in limits]
+    sums = [limit.compared_sum for limit in limits]
     known = [each for each in sums if each is not None]
     if len(known) < len(sums):  # a cost that is no sum over ops can be looked at, not proven about
         return least, np.stack([limit.least()[1] for limit in limits], axis=1)
     for _ in range(STEPS):
-        parts = [(w * each[0] / limit.most, each[1]) for w, limit, each in zip(weights, limits, known, strict=True)]
+        parts = [(w * each[0] / limit.at_most, each[1]) for w, limit, each in zip(weights, limits, known, strict=True)]
         mean, column = least_together(space, parts)
         met.append(column)
         least = max(least, mean)
-        over = np.array([limit.held(column[:, None])[0] / limit.most for limit in limits]) - 1
+        over = np.array([limit.compared(column[:, None])[0] / limit.at_most for limit in limits]) - 1
         if least > 1 + SURE or (over <= 0).all():
             break
         weights = weights * np.exp(over / np.abs(over).max())
@@ -107,25 +114,26 @@ def nearest(space: Space, limits: Sequence[Limit], start: Population, n: int = 5
     """The n architectures that break the limits least, as far as one-gene steps lead from some; those given count first."""
     drawn = activity.sample(space, DRAWS, np.random.default_rng(0))
     first = np.concatenate([start, drawn], axis=1)
-    return facts(space, limits, descend(space, lambda found: _broken(space, limits, found), first, n))
+    return facts(space, limits, descend(space, lambda some: _violation(space, limits, some), first, n))
 
 
 def facts(space: Space, limits: Sequence[Limit], population: Population) -> list[Nearest]:
     """What there is to say of architectures and the limits they keep or break."""
-    far = _broken(space, limits, population)
+    far = _violation(space, limits, population)
     costs = {name: column for limit in limits for name, column in limit.values(population).items()}
     return [
         Nearest(
             architecture=space_values.to_values(space, population[:, i]),
             costs={name: float(column[i]) for name, column in costs.items()},
-            held={limit.name: float(costs[limit.held_name][i]) for limit in limits},
+            held={limit.name: float(costs[limit.compared_name][i]) for limit in limits},
             broken=float(far[i]),
         )
         for i in np.flatnonzero(np.isfinite(far))
     ]
 
 
-def _broken(space: Space, limits: Sequence[Limit], population: Population) -> np.ndarray:
-    """How far limits are broken, relative, summed; infinite for what is no network."""
-    over = [np.maximum(limit.held(population) / limit.most - 1, 0.0) for limit in limits]
-    return np.where(activity.valid(space, population), np.sum(over, axis=0), np.inf)
+def _violation(space: Space, limits: Sequence[Limit], population: Population) -> np.ndarray:
+    """How far limits are broken; infinite for what is no network."""
+    compared = {limit.name: limit.compared(population) for limit in limits}
+    far = violation(compared, {limit.name: limit.at_most for limit in limits})
+    return np.where(activity.valid(space, population), far, np.inf)

@@ -16,8 +16,9 @@ from hwbench.core.files import without_nan
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
 from hwbench.optimize.limit import Limit
-from hwbench.optimize.objective.base import ACCURACY, Objective, excess
-from hwbench.optimize.problem import Problem
+from hwbench.optimize.objective.base import ACCURACY, Objective
+from hwbench.optimize.problem import Problem, violation
+from hwbench.optimize.space_problem import as_population
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.space import activity
 from hwbench.space.base import Population, Space
@@ -35,22 +36,22 @@ class Plan:
     strategy: Strategy
     objective: Objective
     limits: Sequence[Limit]
-    """The latency budget first."""
+    """The budget first, where there is one."""
     evaluations: int
 
     @property
     def budgets(self) -> dict[str, float]:
         """Cost -> the most it may be."""
-        return {limit.name: limit.most for limit in self.limits}
+        return {limit.name: limit.at_most for limit in self.limits}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every value of an architecture that is kept."""
-        return (ACCURACY, *(name for limit in self.limits for name in (limit.name, limit.upper_name) if name))
+        return (ACCURACY, *(name for limit in self.limits for name in limit.columns))
 
-    def held(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Accuracy, and of each cost what is held against its limit."""
-        return {ACCURACY: values[ACCURACY], **{limit.name: values[limit.held_name] for limit in self.limits}}
+    def compared(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Accuracy, and of each cost what is compared with its limit."""
+        return {ACCURACY: values[ACCURACY], **{limit.name: values[limit.compared_name] for limit in self.limits}}
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ class Trials:
     """Accuracy and costs, as they are."""
     told: Mapping[str, np.ndarray]
     """What the strategy was told of them."""
-    excess: np.ndarray
-    """How far the limits are broken, relative, summed, whatever the objective makes of that."""
+    violation: np.ndarray
+    """How far the limits are broken, whatever the objective makes of that."""
 
     def __len__(self) -> int:
-        return len(self.excess)
+        return len(self.violation)
 
     @property
     def scored(self) -> np.ndarray:
@@ -76,7 +77,7 @@ class Trials:
     @property
     def feasible(self) -> np.ndarray:
         """Where there is one, and all limits are kept."""
-        return self.scored & (self.excess <= 0)
+        return self.scored & (self.violation <= 0)
 
     @property
     def fitness(self) -> np.ndarray:
@@ -89,15 +90,19 @@ class Trials:
         return {**values, "fitness": float(self.fitness[i]), "within_budget": bool(self.feasible[i])}
 
 
+Batch = tuple[Genes, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
+"""Architectures, their values, and what the strategy was told of them."""
+
+
 def run_trials(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
     """Asks, scores, logs and tells until the evaluations are spent or the strategy finds nothing new."""
     past = _read_log(log, {"genes", *plan.columns})
-    batch = DEAR_BATCH if score.expensive else BATCH
-    batches: list[tuple[Genes, dict[str, np.ndarray], dict[str, np.ndarray]]] = []
+    size = DEAR_BATCH if score.expensive else BATCH
+    batches: list[Batch] = []
     done = 0
     with jsonl.appending(log) as append:
         while done < plan.evaluations:
-            asked = plan.strategy.ask(min(batch, plan.evaluations - done))
+            asked = plan.strategy.ask(min(size, plan.evaluations - done))
             if not len(asked):
                 break
             genes = asked.tobytes().hex()
@@ -107,23 +112,32 @@ def run_trials(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
                     raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
                 values = {name: np.array(entry[name], float) for name in plan.columns}
             else:
-                population = np.ascontiguousarray(asked.T)
-                values = {ACCURACY: _scores(plan.space, score, population)}
-                for limit in plan.limits:
-                    values.update(limit.values(population))
-                entry = {"genes": genes, **{name: without_nan(column.tolist()) for name, column in values.items()}}
-                append(entry)
-            told = plan.objective.told(plan.held(values))
+                values = _values(plan, score, as_population(asked))
+                append({"genes": genes, **{name: without_nan(column.tolist()) for name, column in values.items()}})
+            told = plan.objective.told(plan.compared(values))
             plan.strategy.tell(asked, told)
             batches.append((asked, values, told))
             done += len(asked)
             tick(done, plan.evaluations)
-    everything = {name: np.concatenate([values[name] for _, values, _ in batches]) for name in plan.columns}
+    return _trials(plan, batches)
+
+
+def _values(plan: Plan, score: Scorer, population: Population) -> dict[str, np.ndarray]:
+    """Accuracy and every limited cost, each predicted once."""
+    values = {ACCURACY: _scores(plan.space, score, population)}
+    for limit in plan.limits:
+        values.update(limit.values(population))
+    return values
+
+
+def _trials(plan: Plan, batches: Sequence[Batch]) -> Trials:
+    """All batches as one."""
+    values = {name: np.concatenate([found[name] for _, found, _ in batches]) for name in plan.columns}
     return Trials(
-        np.ascontiguousarray(np.concatenate([genes for genes, _, _ in batches]).T),
-        everything,
+        as_population(np.concatenate([genes for genes, _, _ in batches])),
+        values,
         {name: np.concatenate([told[name] for _, _, told in batches]) for name in batches[0][2]},
-        excess(plan.held(everything), plan.budgets),
+        violation(plan.compared(values), plan.budgets),
     )
 
 

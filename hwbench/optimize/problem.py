@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,19 @@ Values = Mapping[str, np.ndarray]
 """Name of an objective or cost -> one number per architecture."""
 MAX, MIN = "max", "min"
 MOST_CHOICES = 255
+
+
+def violation(values: Values, limits: Mapping[str, float], at_least: Collection[str] = ()) -> np.ndarray:
+    """How far limits are broken, relative, summed; 0 where all are kept, NaN where a value is.
+
+    A limit is the most a value may be, or the least for the names in `at_least`. One of 0 has no relative distance: there the
+    plain one counts.
+    """
+    parts = []
+    for name, limit in limits.items():
+        over = limit - values[name] if name in at_least else values[name] - limit
+        parts.append(np.maximum(over, 0.0) / (abs(limit) or 1.0))
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _as_it_is(genes: Genes) -> Genes:
@@ -124,12 +137,8 @@ class Problem:
 
     def violation(self, values: Values) -> np.ndarray:
         """How far limits are broken, relative, summed; 0 where all are kept, infinite where invalid."""
-        invalid = self.invalid(values)
-        total = np.zeros(len(invalid))
-        for name, limit in self.limits.items():
-            excess = limit - values[name] if self.objectives.get(name) == MAX else values[name] - limit
-            total += np.maximum(excess, 0.0) / (abs(limit) or 1.0)
-        return np.where(invalid, np.inf, total)
+        to_maximise = [name for name, way in self.objectives.items() if way == MAX]
+        return np.where(self.invalid(values), np.inf, violation(values, self.limits, to_maximise))
 
     def affordable(self, genes: Genes) -> np.ndarray:
         """bool[n]: where every limit is kept whose cost is known; it need not be paid for to see that."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,50 +13,129 @@ import numpy as np
 from hwbench import __version__
 from hwbench.core import pareto, schema
 from hwbench.core.errors import UsageError
-from hwbench.optimize import feasibility as costs
+from hwbench.core.files import read_json
+from hwbench.optimize import feasibility
 from hwbench.optimize import schema as optimize_schema
-from hwbench.optimize.limit import LATENCY, UPPER
+from hwbench.optimize.cost_kind import LATENCY, UPPER
+from hwbench.optimize.limit import Limit
 from hwbench.optimize.loop import Plan, Trials
 from hwbench.optimize.objective.base import ACCURACY
+from hwbench.optimize.settings import Settings
+from hwbench.optimize.space_problem import as_genes
 from hwbench.predictor.base import Refusal
-from hwbench.predictor.models import Chosen
 from hwbench.space import activity
-from hwbench.space.architectures import Architectures
+from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
+from hwbench.space.base import Space
 
 FINALISTS = 5
+DRAWN = 2000
+"""Networks drawn to tell what is usual in a space."""
 
 
-def result_of(plan: Plan, trials: Trials, chosen: Chosen, settings: Mapping[str, Any], nearest: Path) -> dict[str, Any]:
-    """What the search found, as the document it stores."""
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found, as search.json stores it; the names are those of the stored document."""
+
+    networks: Architectures
+    """The winner, then the other finalists."""
+    settings: Settings
+    evaluated: int
+    feasible: int
+    invalid: int
+    """Trials without a score."""
+    margin: float | None
+    """Of the latency on the device searched for: its upper bound is (1 + margin) times the value, where one number says so."""
+    predictor_folder: str | None
+    space_size: str
+    finalists: Sequence[Mapping[str, Any]]
+    front: Sequence[Mapping[str, Any]]
+    """Trials that no other beats in accuracy and cost."""
+    hwbench_version: str
+    predictors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Cost -> what its predictor says of itself (`Facts`)."""
+    usual: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Cost -> least, median, most of networks of the space as they come."""
+    chosen: str | None = None
+    """How strategy and number of evaluations were chosen, where that was left to the search."""
+    seconds: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        mine = [name for name in self.__dataclass_fields__ if name not in ("networks", "settings")]
+        return {
+            **self.networks.document(),
+            "search": {**self.settings.document(), **{name: getattr(self, name) for name in mine}},
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> SearchResult:
+        """From the stored document of this version or an older one."""
+        about = document["search"]
+        mine = [name for name in cls.__dataclass_fields__ if name not in ("networks", "settings")]
+        networks = of_values(document["space"], document["architectures"])
+        known = {"invalid": 0, "margin": None, "predictor_folder": None, **{n: about[n] for n in mine if n in about}}
+        return cls(networks, Settings.of({"space": document["space"], **about}), **known)
+
+    @classmethod
+    def read(cls, folder: Path) -> SearchResult:
+        """Of the search that wrote a folder.
+
+        Raises:
+            UsageError: there is none.
+        """
+        document = read_json(folder / RESULT_NAME, "search result")
+        if "search" not in document:
+            raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+        return cls.of(document)
+
+    def predictor(self, cost: str) -> dict[str, Any]:
+        """What is known of the predictor behind a cost; of older versions the fingerprint alone."""
+        own = self.settings.predictor if cost == LATENCY else (self.settings.other_predictors or {}).get(cost)
+        return {**self.predictors.get(cost, {}), "fingerprint": own}
+
+
+def result_of(plan: Plan, trials: Trials, settings: Settings, nearest: Path) -> SearchResult:
+    """What the search found.
+
+    Raises:
+        UsageError: no trial may win; the message says how near one came.
+    """
     best = _finalists(plan, trials)
     if not best:
         raise _nothing(plan, trials, nearest)
-    statistic = str(settings["statistic"])
-    other = "p50" if statistic == "min" else "min"
-    beside = chosen.model.for_space(plan.space, other)
-    others = [float("nan")] * len(best)
-    if not isinstance(beside, Refusal):
-        others = beside.predict(trials.population[:, best]).value_ms.tolist()
-    finalists = Architectures(plan.space, trials.population[:, best])
-    return {
-        **finalists.document(),
-        "search": {
-            **settings,
-            "evaluated": len(trials),
-            "feasible": int(trials.feasible.sum()),
-            "invalid": int((~trials.scored).sum()),
-            "margin": chosen.latency.margin,
-            "predictor_folder": f"predictors/{chosen.latency.facts.name}",
-            "space_size": str(activity.size(plan.space)),
-            "finalists": [{**trials.facts(i), f"{other}_ms": ms} for i, ms in zip(best, others, strict=True)],
-            "front": [{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],
-            "hwbench_version": __version__,
-        },
-    }
+    finalists = [trials.facts(i) for i in best]
+    own = next((limit.chosen for limit in plan.limits if limit.name == LATENCY), None)
+    if own is not None:
+        other = "p50" if settings.statistic == "min" else "min"
+        beside = own.model.for_space(plan.space, other)
+        values = [float("nan")] * len(best)
+        if not isinstance(beside, Refusal):
+            values = beside.predict(trials.population[:, best]).value_ms.tolist()
+        finalists = [{**facts, f"{other}_ms": ms} for facts, ms in zip(finalists, values, strict=True)]
+    return SearchResult(
+        networks=Architectures(plan.space, trials.population[:, best]),
+        settings=settings,
+        evaluated=len(trials),
+        feasible=int(trials.feasible.sum()),
+        invalid=int((~trials.scored).sum()),
+        margin=own.latency.margin if own else None,
+        predictor_folder=f"predictors/{own.latency.facts.name}" if own else None,
+        space_size=str(activity.size(plan.space)),
+        finalists=finalists,
+        front=[{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],
+        hwbench_version=__version__,
+    )
+
+
+def usual(space: Space, limit: Limit) -> dict[str, float]:
+    """What networks of this space have as they come: is the limit tight, or none at all?"""
+    drawn = activity.sample(space, DRAWN, np.random.default_rng(0))
+    values = limit.compared(drawn[:, activity.valid(space, drawn)])
+    return {"least": float(values.min()), "median": float(np.median(values)), "most": float(values.max())}
 
 
 def _finalists(plan: Plan, trials: Trials) -> list[int]:
-    """The best trials that may win; of those that predictor and proxy cannot tell apart, the first.
+    """The best trials that may win; of those that the proxy and the first limit cannot tell apart, the first.
 
     Of several objectives: the most accurate of the front, and others spread evenly along it.
     """
@@ -63,59 +143,60 @@ def _finalists(plan: Plan, trials: Trials) -> list[int]:
     if not len(may):
         return []
     told = {name: column[may] for name, column in trials.told.items()}
-    accuracy, latency = trials.values[ACCURACY], trials.values[LATENCY]
+    accuracy, cost = trials.values[ACCURACY], trials.values[plan.limits[0].name]
     if len(plan.problem.objectives) == 1:
         ordered = may[plan.problem.order(told)]
     else:
         front = may[pareto.front(plan.problem.losses(told))]
         front = front[np.argsort(-accuracy[front], kind="stable")]
         ordered = front[np.linspace(0, len(front) - 1, FINALISTS).round().astype(int)]
-    found: dict[tuple[float, float], int] = {}
+    best: dict[tuple[float, float], int] = {}
     for i in ordered:
-        if len(found) == FINALISTS:
+        if len(best) == FINALISTS:
             break
-        found.setdefault((round(float(accuracy[i]), 9), round(float(latency[i]), 9)), int(i))
-    return list(found.values())
+        best.setdefault((round(float(accuracy[i]), 9), round(float(cost[i]), 9)), int(i))
+    return list(best.values())
 
 
 def _front(plan: Plan, trials: Trials) -> list[int]:
-    """Trials no other beats in accuracy and latency (or in all objectives, where there are several), by rising latency."""
-    upper = trials.values[UPPER]
+    """Trials no other beats in accuracy and the first limit's cost (or in all objectives, if several), the cheapest first."""
+    upper = trials.values[plan.limits[0].columns[-1]]
     if len(plan.problem.objectives) == 1:
         losses = np.stack([upper, -trials.values[ACCURACY]], axis=1)
     else:
         losses = plan.problem.losses(trials.told)
     losses[~trials.scored] = np.inf
-    found = pareto.front(losses)
-    return [int(i) for i in found[np.argsort(upper[found], kind="stable")]]
+    unbeaten = pareto.front(losses)
+    return [int(i) for i in unbeaten[np.argsort(upper[unbeaten], kind="stable")]]
 
 
 def _nothing(plan: Plan, trials: Trials, path: Path) -> UsageError:
     """What to say when no trial may win: how near one came, and whether anyone is known to come nearer."""
     if not trials.scored.any():
         return UsageError(f"None of {len(trials)} architectures could be scored; choose another proxy and another --out.")
-    asked = " and ".join(f"{name} <= {most:g}" for name, most in plan.budgets.items())
-    start = trials.population[:, [int(np.argmin(np.where(trials.scored, trials.excess, np.inf)))]]
-    found = costs.nearest(plan.space, plan.limits, np.concatenate([start, costs.together(plan.space, plan.limits)[1]], axis=1))
-    near = costs.broken(plan.limits, costs.facts(plan.space, plan.limits, start)[0])
-    text = f"None of {len(trials)} architectures evaluated met {asked}; the nearest of them breaks {near}."
-    if found[0]["broken"] <= 0:
-        kept = json.dumps(found[0]["architecture"])
+    space, limits = plan.space, plan.limits
+    asked = " and ".join(limit.asked for limit in limits)
+    start = trials.population[:, [int(np.argmin(np.where(trials.scored, trials.violation, np.inf)))]]
+    near = feasibility.nearest(space, limits, np.concatenate([start, feasibility.together(space, limits)[1]], axis=1))
+    tried = feasibility.broken(limits, feasibility.facts(space, limits, start)[0])
+    text = f"None of {len(trials)} architectures evaluated met {asked}; the nearest of them breaks {tried}."
+    if near[0]["broken"] <= 0:
+        kept = json.dumps(near[0]["architecture"])
         return UsageError(f"{text} Some do, such as {kept}: raise --evaluations and choose another --out.")
     text += (
         f" Each alone can be met, but nobody is known who keeps all: the nearest found breaks "
-        f"{costs.broken(plan.limits, found[0])}. Raise one of them; the nearest architectures with all their costs: {path}."
+        f"{feasibility.broken(limits, near[0])}. Raise one of them; the nearest architectures with all their costs: {path}."
     )
-    return costs.infeasible(text, plan.limits, found, path)
+    return feasibility.infeasible(text, limits, near, path)
 
 
-def write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> None:
+def write_trials(path: Path, trials: Trials, settings: Settings) -> None:
     """Every trial with all its values, as Parquet."""
-    own = (ACCURACY, LATENCY, UPPER)
+    own = [name for name in (ACCURACY, LATENCY, UPPER) if name in trials.values]
     columns = {name: trials.values[name].tolist() for name in own}
     columns.update(fitness=trials.fitness.tolist(), feasible=trials.feasible.tolist())
     others = {name: column.tolist() for name, column in trials.values.items() if name not in own}
-    genes = [row.tobytes().hex() for row in np.ascontiguousarray(trials.population.T)]
+    genes = [row.tobytes().hex() for row in as_genes(trials.population)]
     rows = [
         {
             "trial": i,
@@ -125,4 +206,4 @@ def write_trials(path: Path, trials: Trials, settings: Mapping[str, Any]) -> Non
         }
         for i in range(len(trials))
     ]
-    schema.write(path, optimize_schema.TRIALS, rows, {"settings": dict(settings)})
+    schema.write(path, optimize_schema.TRIALS, rows, {"settings": settings.document()})

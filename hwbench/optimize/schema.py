@@ -4,15 +4,28 @@ Version history
     trials 1: first.
     trials 2: costs (further limited costs and their upper bounds); a trial without a score has a row too, its accuracy
         and fitness null. Version 1 left such trials out, and its costs are unknown: null.
+    trials 3: any cost can be the budget: latency_ms and upper_ms are null where the latency on the device searched for is
+        not limited. In version 2 they never were.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hwbench.core.schema import Column, Table, add_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def latency_may_be_missing(data: pa.Table, table: Table) -> pa.Table:
+    """From version 2 to 3: latencies that are all there are as good where some may be missing."""
+    return add_columns(data, table)
+
 
 TRIALS = Table(
     "trials",
-    2,
+    3,
     (
         Column("trial", "int64", "order of evaluation"),
         Column("architecture", "string", "gene indices as hex"),
@@ -22,16 +35,21 @@ TRIALS = Table(
             "the proxy's score; null where there is none (no network, or it could not be scored)",
             nullable=True,
         ),
-        Column("latency_ms", "float64", "plain prediction"),
-        Column("upper_ms", "float64", "prediction's upper bound, what the budget is held against"),
+        Column(
+            "latency_ms",
+            "float64",
+            "plain prediction for the device searched for; null where its latency is not limited",
+            nullable=True,
+        ),
+        Column("upper_ms", "float64", "that prediction's upper bound, what a budget is compared with", nullable=True),
         Column("fitness", "float64", "the objective's score; of several objectives the first", nullable=True),
         Column(
             "feasible",
             "bool",
-            "it has a score, and what is held against each limit (upper bounds, unless asked otherwise) keeps it",
+            "it has a score, and what is compared with each limit (upper bounds, unless asked otherwise) keeps it",
         ),
         Column("costs", "numbers", "what else is limited, by name, and upper bounds of what is predicted", nullable=True),
     ),
     ("trial",),
-    {1: add_columns},
+    {1: add_columns, 2: latency_may_be_missing},
 )

@@ -1,4 +1,4 @@
-"""The ask-score-tell loop: budget, seed, log, resume.
+"""hwbench.search: the best architecture within a budget and other limits, with a log that a killed search goes on from.
 
 A search writes into its own folder:
     settings.json   what was asked; a second search with other settings is refused there
@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,42 +31,39 @@ from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.optimize import feasibility, space_problem
-from hwbench.optimize import limit as costs
-from hwbench.optimize.cost import latency_cost
-from hwbench.optimize.limit import LATENCY, Limit
+from hwbench.optimize.cost_kind import LATENCY, Question, place_of
+from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.loop import Plan, run_trials
-from hwbench.optimize.objective.base import VIOLATION, Objective, check_budget, excess
-from hwbench.optimize.result import result_of, write_trials
+from hwbench.optimize.objective.base import VIOLATION, Objective
+from hwbench.optimize.problem import violation
+from hwbench.optimize.result import SearchResult, result_of, usual, write_trials
+from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, bounds_of, claim
+from hwbench.optimize.space_problem import as_population
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.predictor import models
 from hwbench.predictor.space_latency import check_statistic
-from hwbench.space import activity
 from hwbench.space.architectures import RESULT_NAME
-from hwbench.space.base import Population, Space
+from hwbench.space.base import Space
 
 NEAREST_NAME = "nearest.json"
-DRAWN = 2000
-"""Networks drawn to tell what is usual in a space."""
-UPPER_BOUND, PLAIN = "upper", "plain"
-"""What of a predicted latency is held against its limit."""
-LATER = ("bound",)
-"""Settings that searches of version 0.1 did not state: `certified` alone decides whether those are the same search."""
+CHEAP, EXPENSIVE = ("evolution", 10_000), ("gp_ehvi", 300)
+"""Strategy and evaluations where a score costs a table look-up, and where it costs more."""
 
 
 @registry.takes(space="space", runtime="runtime", strategy="strategy", objective="objective", proxy="proxy")
 def search(
     space: str,
-    budget_ms: float,
-    out: str | Path,
+    budget_ms: float | None = None,
+    out: str | Path | None = None,
     device: str = "local",
     runtime: str = "onnxruntime",
     setting: Setting = Setting(),
     workspace: str | Path = ".",
-    strategy: str = "evolution",
+    strategy: str | None = None,
     objective: str = "constrained",
     proxy: str = "params",
     statistic: str = "min",
-    evaluations: int = 10_000,
+    evaluations: int | None = None,
     seed: int = 0,
     gamma: float | None = None,
     certified: bool = True,
@@ -75,97 +72,121 @@ def search(
     workers: int = 1,
     executor: Executor | None = None,
     uncertified: bool = False,
+    budget: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Finds the best architecture within a latency budget and other limits; returns the result document it wrote to `out`.
+    """Finds the best architecture within a budget and other limits; returns the result document it wrote to `out`.
 
     Args:
         space: Search space.
-        budget_ms: Latency budget for `statistic`.
+        budget_ms: Budget of the latency (its `statistic`) on the device; short for `budget={"latency_ms": ...}`.
         out: Folder of this search.
-        device: `local` or a device's name.
+        device: `local` or a device's name. Its latency is predicted only where it is limited.
         runtime: Inference runtime.
         setting: dtype, batch, threads.
-        workspace: Where the predictor is.
-        strategy: How architectures are proposed.
+        workspace: Where predictors and tables are.
+        strategy: How architectures are proposed. If not given, the score's cost decides: `evolution` where it is a table
+            look-up, else `gp_ehvi`.
         objective: What is maximised.
         proxy: What stands in for accuracy.
-        statistic: min or p50; what the budget limits.
-        evaluations: Architectures scored.
+        statistic: min or p50; what latency budgets limit.
+        evaluations: Architectures scored; if not given, 10,000 where a score is a table look-up, else 300.
         seed: Same seed, same result.
         gamma: Exponent of the MnasNet reward.
-        certified: Hold limits of latencies against the prediction's upper bound; False holds them against the plain one.
+        certified: Compare limits of latencies with the prediction's upper bound; False compares them with the plain one.
         tick: Progress.
-        limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; limit.py lists them.
+        limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; cost_kind.py lists them.
+            Where there are some, a budget is not needed.
         workers: Processes that score, where the proxy is expensive; the result does not depend on it.
         executor: Anyone's own executor to score with, instead of processes here.
         uncertified: Search also where no calibration saw the space; the result says that nothing certifies its bounds.
+        budget: Any other cost as the budget, e.g. {"instructions_m@emulated-cortex-a72": 600}.
     """
-    if evaluations < 1 or workers < 1:
-        raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
-    more = {name: check_budget(name, most) for name, most in (limits or {}).items()}
-    budgets = {LATENCY: check_budget(LATENCY, budget_ms), **more}
-    found: Space = registry.get("space", space)
-    goal = _objective(objective, budgets, gamma)
-    check_statistic(statistic)
-    target = Target.of(device, runtime, setting, workspace)
-    chosen = models.choose(found, statistic, target, uncertified)
-    own = Limit(
-        LATENCY,
-        budgets[LATENCY],
-        latency_cost(chosen.latency, found, f"{LATENCY}@{target.device}/{runtime}"),
-        certified,
-        chosen,
-    )
-    limited = [own, *costs.compiled(found, more, statistic, runtime, setting, workspace, certified, uncertified)]
-    used = {limit.name: limit.chosen for limit in limited if limit.chosen is not None}
-    settings = {
-        "space": space,
-        "budget_ms": budget_ms,
-        "statistic": statistic,
-        "certified": certified and all(each.latency.facts.certified for each in used.values()),
-        "bound": UPPER_BOUND if certified else PLAIN,
-        "strategy": strategy,
-        "objective": objective,
-        "gamma": gamma,
-        "proxy": proxy,
-        "evaluations": evaluations,
-        "seed": seed,
-        "device": target.device,
-        "runtime": runtime,
-        "setting": asdict(setting),
-        "predictor": chosen.latency.facts.fingerprint,
-        "limits": more or None,
-        "other_predictors": {name: each.latency.facts.fingerprint for name, each in used.items() if name != LATENCY} or None,
-    }
     started = time.monotonic()
-    problem = space_problem.problem(found, goal.objectives, goal.limits, _known(goal, limited))
-    proposer: Strategy = registry.make("strategy", strategy, problem=problem, rng=np.random.default_rng(seed))
-    plan = Plan(found, problem, proposer, goal, limited, evaluations)
-    folder = Path(out)
+    if out is None:
+        raise UsageError("A search needs a folder of its own: give out (--out).")
+    target, folder = Target.of(device, runtime, setting, workspace), Path(out)
+    budget_ms, budget = _own_latency(budget_ms, budget, target)
+    bounds = bounds_of(budget_ms, budget, limits)
+    question = Question(target, check_statistic(statistic), uncertified)
+    known: Space = registry.get("space", space)
+    goal = _objective(objective, bounds, gamma)
     with Scorer(proxy, space, workers, executor) as score:
-        if goal.hard:
-            feasibility.check(found, limited, statistic, folder / NEAREST_NAME)
-        _claim(folder, settings)
-        for each in used.values():
-            models.keep(each, folder)
-        trials = run_trials(plan, score, folder / "trials.jsonl", tick)
-    document = result_of(plan, trials, chosen, settings, folder / NEAREST_NAME)
-    document["search"]["predictors"] = {
-        name: {**each.latency.facts.document(), "stale": models.stale(each.model, found.name, workspace)}
-        for name, each in used.items()
-    }
-    document["search"]["usual"] = {limit.name: _usual(found, limit) for limit in limited}
-    document["search"]["seconds"] = round(time.monotonic() - started, 3)
-    write_trials(folder / "trials.parquet", trials, settings)
+        strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
+        if evaluations < 1 or workers < 1:
+            raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
+        first = next(iter(bounds)) if budget_ms is not None or budget else None
+        limited = limits_of(known, bounds, question, certified, first)
+        settings = Settings(
+            space, budget_ms, dict(budget) if budget else None, dict(limits) if limits else None, statistic,
+            _certified(limited, certified), UPPER_BOUND if certified else PLAIN, strategy, objective, gamma, proxy,
+            evaluations, seed, target.device, runtime, setting, **_fingerprints(limited),
+        )  # fmt: skip
+        problem = space_problem.problem(known, goal.objectives, goal.limits, _known(goal, limited))
+        proposer: Strategy = registry.make("strategy", strategy, problem=problem, rng=np.random.default_rng(seed))
+        plan = Plan(known, problem, proposer, goal, limited, evaluations)
+        found = _run(plan, score, settings, folder, target, tick)
+    document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
     write_json(folder / RESULT_NAME, document)
     (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
 
 
-def _objective(name: str, budgets: Mapping[str, float], gamma: float | None) -> Objective:
+def _run(plan: Plan, score: Scorer, settings: Settings, folder: Path, target: Target, tick: Tick) -> SearchResult:
+    """Checks the limits, claims the folder, tries architectures and writes down every trial."""
+    if plan.objective.hard:
+        feasibility.check(plan.space, plan.limits, folder / NEAREST_NAME)
+    claim(folder, settings)
+    used = {limit.name: limit.chosen for limit in plan.limits if limit.chosen is not None}
+    for chosen in used.values():
+        models.keep(chosen, folder)
+    trials = run_trials(plan, score, folder / "trials.jsonl", tick)
+    result = result_of(plan, trials, settings, folder / NEAREST_NAME)
+    write_trials(folder / "trials.parquet", trials, settings)
+    return replace(
+        result,
+        predictors={
+            name: {**chosen.latency.facts.document(), "stale": models.stale(chosen.model, plan.space.name, target.workspace)}
+            for name, chosen in used.items()
+        },
+        usual={limit.name: usual(plan.space, limit) for limit in plan.limits},
+    )
+
+
+def _own_latency(
+    budget_ms: float | None, budget: Mapping[str, float] | None, target: Target
+) -> tuple[float | None, Mapping[str, float] | None]:
+    """(budget_ms, budget), where a budget that names the latency of the very device searched for is its short form."""
+    if budget_ms is None and budget and len(budget) == 1:
+        ((name, at_most),) = budget.items()
+        if name == LATENCY or (name.startswith(f"{LATENCY}@") and _same(place_of(name, target), target)):
+            return at_most, None
+    return budget_ms, budget
+
+
+def _same(one: Target, other: Target) -> bool:
+    return (one.device, one.runtime) == (other.device, other.runtime)
+
+
+def _effort(strategy: str | None, evaluations: int | None, score: Scorer, folder: Path) -> tuple[str, int, str | None]:
+    """(strategy, evaluations, how they were chosen where that was left open): as the score costs.
+
+    A search that goes on in its folder goes on with what it began with.
+    """
+    if strategy is not None and evaluations is not None:
+        return strategy, evaluations, None
+    path = folder / SETTINGS_NAME
+    before = read_json(path, "search settings") if path.exists() else {}
+    usual_strategy, usual_evaluations = EXPENSIVE if score.expensive else CHEAP
+    strategy = strategy or str(before.get("strategy", usual_strategy))
+    evaluations = int(before.get("evaluations", usual_evaluations)) if evaluations is None else evaluations
+    cost = "more than a table look-up" if score.expensive else "a table look-up"
+    return strategy, evaluations, f"{strategy} with {evaluations} evaluations: chosen as a score costs {cost}"
+
+
+def _objective(name: str, bounds: Mapping[str, float], gamma: float | None) -> Objective:
     extra = {} if gamma is None else {"gamma": gamma}
     try:
-        made: Objective = registry.make("objective", name, limits=budgets, **extra)
+        made: Objective = registry.make("objective", name, limits=bounds, **extra)
     except TypeError:
         if gamma is None:
             raise
@@ -173,42 +194,29 @@ def _objective(name: str, budgets: Mapping[str, float], gamma: float | None) -> 
     return made
 
 
+def _certified(limits: Sequence[Limit], by_upper: bool) -> bool | None:
+    """Whether calibrations that saw the space stand behind all bounds; None where nothing is predicted."""
+    facts = [limit.chosen.latency.facts for limit in limits if limit.chosen is not None]
+    return by_upper and all(each.certified for each in facts) if facts else None
+
+
+def _fingerprints(limits: Sequence[Limit]) -> dict[str, Any]:
+    """Which fits stand behind the limits, as settings state them."""
+    used = {limit.name: limit.chosen.latency.facts.fingerprint for limit in limits if limit.chosen is not None}
+    return {"predictor": used.pop(LATENCY, None), "other_predictors": used or None}
+
+
 def _known(goal: Objective, limits: Sequence[Limit]) -> dict[str, Callable[[Genes], np.ndarray]]:
     """What a strategy may compute for itself: costs are compiled, and what follows from them alone is as free."""
 
-    def columns(genes: Genes) -> Population:
-        return np.ascontiguousarray(genes.T)
-
     def price(limit: Limit) -> Callable[[Genes], np.ndarray]:
-        return lambda genes: limit.held(columns(genes))
+        return lambda genes: limit.compared(as_population(genes))
 
     def broken(genes: Genes) -> np.ndarray:
-        population = columns(genes)
-        return excess({limit.name: limit.held(population) for limit in limits}, {limit.name: limit.most for limit in limits})
+        population = as_population(genes)
+        compared = {limit.name: limit.compared(population) for limit in limits}
+        return violation(compared, {limit.name: limit.at_most for limit in limits})
 
     wanted = {*goal.objectives, *goal.limits}
     found = {limit.name: price(limit) for limit in limits if limit.name in wanted}
     return {**found, VIOLATION: broken} if VIOLATION in wanted else found
-
-
-def _usual(space: Space, limit: Limit) -> dict[str, float]:
-    """What is held against a limit in networks of this space as they come: is the limit tight, or none at all?"""
-    drawn = activity.sample(space, DRAWN, np.random.default_rng(0))
-    held = limit.held(drawn[:, activity.valid(space, drawn)])
-    return {"least": float(held.min()), "median": float(np.median(held)), "most": float(held.max())}
-
-
-def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Makes the folder this search's own, or recognises it as such."""
-    path = folder / "settings.json"
-    if path.exists():
-        before = read_json(path, "search settings")
-        known = {k: v for k, v in settings.items() if k in before or k not in LATER}
-        changed = [k for k in known if before.get(k) != known[k]]
-        if changed:
-            k = changed[0]
-            raise UsageError(
-                f"{folder} holds another search: {k} was {before.get(k)!r}, now {settings[k]!r}. Choose another --out."
-            )
-    else:
-        write_json(path, settings)

@@ -1,4 +1,8 @@
-"""A space as the problem a strategy is to solve."""
+"""A space as the problem a strategy is to solve.
+
+Strategies see an architecture as a row (`Genes`, uint8[n, genes]), spaces and costs as a column (`Population`,
+uint8[genes, n]). The two meet here and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,17 @@ import numpy as np
 from hwbench.core.genes import Genes
 from hwbench.optimize.problem import Problem
 from hwbench.space.activity import canonical
-from hwbench.space.base import Space
+from hwbench.space.base import Population, Space
+
+
+def as_population(genes: Genes) -> Population:
+    """Rows as the columns that spaces and costs read."""
+    return np.ascontiguousarray(genes.T)
+
+
+def as_genes(population: Population) -> Genes:
+    """Columns as the rows that strategies read."""
+    return np.ascontiguousarray(population.T)
 
 
 def problem(
@@ -18,12 +32,12 @@ def problem(
     limits: Mapping[str, float] | None = None,
     known: Mapping[str, Callable[[Genes], np.ndarray]] | None = None,
 ) -> Problem:
-    """What a strategy is to solve in this space; there architectures are rows, here columns."""
+    """What a strategy is to solve in this space."""
     return Problem(
         [(gene.label, len(gene.choices)) for gene in space.genes],
         objectives,
         limits or {},
         known or {},
-        canonical=lambda genes: np.ascontiguousarray(canonical(space, genes.T).T),
+        canonical=lambda genes: as_genes(canonical(space, genes.T)),
         wide=[i for i, gene in enumerate(space.genes) if gene.layer is None],
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hwbench.core.command import command
 from hwbench.core.errors import DataError, UnknownName, UsageError
@@ -33,6 +33,7 @@ from hwbench.predictor.space_latency import Fitted
 from hwbench.predictor.tabular.latency import TabularLatency
 from hwbench.space.base import Space
 
+T = TypeVar("T")
 KEPT = "predictors"
 """Folder of a search that keeps the predictors it used, each under its fingerprint."""
 
@@ -90,10 +91,7 @@ def _knowing(
     """Sums calibrated on the space, then tables whose columns are its genes, samples of it first; why not is noted."""
     for folder, card in stored:
         if space.name in card.spaces:
-            found = _of((folder, card), sums.open_sum(folder, card, target), space, statistic)
-            if isinstance(found, Refusal):
-                raise found.raised()
-            yield found
+            yield _answer(_of((folder, card), sums.open_sum(folder, card, target), space, statistic))
     columns = sorted(_of_columns(target), key=lambda each: space.name not in each[1].spaces)
     for folder, known in columns:
         found = _of((folder, known), _open_columns(folder, known, target), space, statistic)
@@ -151,7 +149,11 @@ def of_space(model: LatencyModel, space: Space, statistic: str) -> SpaceLatency:
     Raises:
         HwbenchError: nothing; the message says why.
     """
-    found = model.for_space(space, statistic)
+    return _answer(model.for_space(space, statistic))
+
+
+def _answer(found: T | Refusal) -> T:
+    """What was found, unless it is a refusal."""
     if isinstance(found, Refusal):
         raise found.raised()
     return found
@@ -163,33 +165,35 @@ def _of(stored: tuple[Path, Card], model: LatencyModel, space: Space, statistic:
 
 
 def _nothing(space: Space, target: Target, refusals: Sequence[Refusal]) -> UsageError:
-    """What is known of the device instead; advice to profile only where that can be done."""
-    place, device = target.workspace, target.device
+    """What is known of the device instead; advice to profile only where that can be done and would tell a latency."""
     try:
-        unreachable = devices.get(device, place.root).unreachable
-    except UnknownName:
-        unreachable = None
-    if not unreachable and not refusals:
+        device = devices.get(target.device, target.workspace.root)
+    except UnknownName:  # this machine, which nobody described yet
+        device = None
+    unreachable = device.unreachable if device is not None else None
+    counts = device is not None and device.reach == "emulated"
+    if not unreachable and not refusals and not counts:
         return sums.nothing_fitted(target, space.name)
-    known = [f"{device}/{path.parent.name}" for path in place.each("predictors", device, pattern=f"*/{cards.CARD}")]
+    paths = target.workspace.each("predictors", target.device, pattern=f"*/{cards.CARD}")
+    known = ", ".join(f"{target.device}/{path.parent.name}" for path in paths) or "no predictor of it"
     reasons = "; ".join(refusal.reason for refusal in refusals)
-    end = (
-        f"and it cannot be measured from here: {unreachable}"
-        if unreachable
-        else f"or profile it: {command('profile', space=space.name, **target.options)}"
-    )
+    end = f"or profile it: {command('profile', space=space.name, **target.options)}"
+    if counts:
+        end = f"and it is emulated: instructions are counted there, time means nothing; limit instructions_m@{target.device}"
+    elif unreachable:
+        end = f"and it cannot be measured from here: {unreachable}"
     return UsageError(
-        f"Nothing tells latencies of {space.name} on {device}. There is {', '.join(known) or 'no predictor of it'}"
+        f"Nothing tells latencies of {space.name} on {target.device}. There is {known}"
         f"{f' ({reasons})' if reasons else ''}, {end}."
     )
 
 
-def stale(model: LatencyModel, space: str, workspace: str | Path) -> str | None:
+def stale(model: LatencyModel, space: str, place: Workspace) -> str | None:
     """One sentence, with the command, if the table's rows of a space are not those a sum was fitted on; else None."""
     if not isinstance(model, Fitted):
         return None
     card = model.card
-    path = Workspace.at(workspace).find("luts", card.device, f"{card.runtime}.parquet")
+    path = place.find("luts", card.device, f"{card.runtime}.parquet")
     before = (card.lut.rows_by_space or {}).get(space)
     if path is None or cards.data_of(path, 0)["sha256"] == card.lut.sha256:
         return None
@@ -223,29 +227,26 @@ def kept(folder: Path, used: Mapping[str, Any], space: Space, statistic: str, ta
         DataError: the copy was edited.
     """
     asked = used["fingerprint"]
-    copy = folder / KEPT / asked
-    if (copy / cards.CARD).exists():
-        card = cards.read(copy)
-        found = _of((copy, card), _open(copy, card, target, used.get("name", "")), space, statistic)
-        if isinstance(found, Refusal):
-            raise found.raised()
-        facts = found.latency.facts
-        if facts.fingerprint != asked or facts.card_sha256 != used.get("card_sha256", facts.card_sha256):
-            raise DataError(
-                f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out."
-            )
-        return found
+    if (folder / KEPT / asked / cards.CARD).exists():
+        return _copy(folder / KEPT / asked, used, space, statistic, target)
     for at, card in sums.stored_sums(target):
         opened = sums.open_sum(at, card, target)
         if opened.fingerprint == asked:
-            found = _of((at, card), opened, space, statistic)
-            if isinstance(found, Refusal):
-                raise found.raised()
-            return found
+            return _answer(_of((at, card), opened, space, statistic))
     raise UsageError(
         f"The predictor {folder} was searched with ({asked}) is gone: it was fitted again since, and {folder} keeps no copy. "
         "Run: hwbench search with another --out"
     )
+
+
+def _copy(copy: Path, used: Mapping[str, Any], space: Space, statistic: str, target: Target) -> Chosen:
+    """The search's own copy, if it still is what the search used."""
+    card = cards.read(copy)
+    found = _answer(_of((copy, card), _open(copy, card, target, used.get("name", "")), space, statistic))
+    facts = found.latency.facts
+    if facts.fingerprint != used["fingerprint"] or facts.card_sha256 != used.get("card_sha256", facts.card_sha256):
+        raise DataError(f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out.")
+    return found
 
 
 def _open(folder: Path, card: Card, target: Target, name: str) -> LatencyModel:

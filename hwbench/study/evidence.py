@@ -21,12 +21,12 @@ from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
-from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.optimize import schema as optimize_schema
-from hwbench.optimize.limit import LATENCY
-from hwbench.optimize.search import PLAIN, UPPER_BOUND
+from hwbench.optimize.cost_kind import LATENCY
+from hwbench.optimize.result import SearchResult
+from hwbench.optimize.settings import Settings
 from hwbench.predictor.base import Facts
 from hwbench.predictor.card_types import SumCard
 from hwbench.predictor.models import Chosen
@@ -46,7 +46,7 @@ class Evidence:
     """Every stored file of one report."""
 
     folder: Path
-    document: Mapping[str, Any]
+    result: SearchResult
     verification: Mapping[str, Any]
     finalists: Sequence[Mapping[str, Any]]
     """Verified rows with the proxy's `score`, in the search's order: the winner first."""
@@ -59,24 +59,34 @@ class Evidence:
     device: devices.Device | None
 
     @property
-    def about(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """What was searched, and how."""
-        return dict(self.document["search"])
+        return self.result.settings
 
     @property
     def space(self) -> str:
         """The search space."""
-        return str(self.document["space"])
+        return self.settings.space
 
     @property
     def setting(self) -> Setting:
         """What everything was measured under."""
-        return Setting(**self.about["setting"])
+        return self.settings.setting
 
     @property
     def statistic(self) -> str:
         """The statistic the budget is about."""
-        return str(self.about["statistic"])
+        return self.settings.statistic
+
+    @property
+    def budget_ms(self) -> float:
+        """The most the latency on the device searched for may be."""
+        return self.settings.bounds[LATENCY]
+
+    @property
+    def word(self) -> str:
+        """What that bound is called: the budget, or a limit beside another one."""
+        return "budget" if self.settings.first == LATENCY else "limit"
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
@@ -101,12 +111,7 @@ class Evidence:
     @property
     def certified(self) -> bool:
         """Whether the bounds come from a calibration that saw this space."""
-        return certified(self.about, self.chosen)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether upper bounds were held against the limits, certified or not."""
-        return bool(self.about.get("bound", UPPER_BOUND if self.about["certified"] else PLAIN) == UPPER_BOUND)
+        return certified(self.settings, self.chosen)
 
     @property
     def same_lut(self) -> bool:
@@ -126,38 +131,36 @@ def read(folder: Path, place: Workspace) -> Evidence:
     Raises:
         UsageError: a step before the report was not made; the message names its command.
     """
-    document = read_json(folder / RESULT_NAME, "search result")
-    if "search" not in document:
-        raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+    result = SearchResult.read(folder)
     again = f"Run: hwbench verify {shlex.quote(str(folder))}"
     if missing := [name for name in FILES if not (folder / name).exists()]:
         raise UsageError(f"{folder} was not verified yet (no {missing[0]}). {again}")
-    about, verification = document["search"], read_json(folder / "verification.json", "verification")
+    verification = read_json(folder / "verification.json", "verification")
     rows = schema.read(folder / "verification.parquet", study_schema.VERIFICATION)[0].to_pylist()
     known = [(json.loads(row["architecture"]), row) for row in rows]
-    finalists = [row for values in document["architectures"] for stored, row in known if stored == values]
-    roles = ["winner", *["finalist"] * (len(about["finalists"]) - 1)]
-    same = all(verification[name] == about[name] for name in ("statistic", "budget_ms"))
-    if not same or [row["role"] for row in finalists] != roles:
+    finalists = [row for values in result.networks.values for stored, row in known if stored == values]
+    roles = ["winner", *["finalist"] * (len(result.finalists) - 1)]
+    asked = (result.settings.statistic, result.settings.bounds[LATENCY])
+    if (verification["statistic"], verification["budget_ms"]) != asked or [row["role"] for row in finalists] != roles:
         raise UsageError(f"The verification in {folder} is of another search. {again}")
-    told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, about["finalists"], strict=True)]
+    told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, result.finalists, strict=True)]
     if any(abs(verified - searched) > ROUNDING * searched for verified, searched in told):
         raise UsageError(f"The verification in {folder} asked another predictor than the search did. {again}")
     trials = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
     columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
     try:
-        device = devices.get(about["device"], place.root)
+        device = devices.get(result.settings.device, place.root)
     except UnknownName:
         device = None
     return Evidence(
         folder=folder,
-        document=document,
+        result=result,
         verification=verification,
-        finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, about["finalists"], strict=True)],
+        finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, result.finalists, strict=True)],
         random=[row for row in rows if row["role"] == "random"],
         trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
-        chosen=searched_with(folder, document, LATENCY, place),
-        lut=Lut.of(Target(about["device"], about["runtime"], Setting(**about["setting"]), place), [document["space"]]),
+        chosen=searched_with(folder, result, LATENCY, place),
+        lut=Lut.of(result.settings.target(place), [result.settings.space]),
         device=device,
     )
 

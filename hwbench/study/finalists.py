@@ -1,4 +1,4 @@
-"""Where a search's finalists are measured, and what that says: who kept the budget, what is in doubt, or why nothing is known.
+"""Where a search's finalists are measured, and what that says: who kept the limits, what is in doubt, or why nothing is known.
 
 A device that cannot be reached is no failure: `verification.json` then says why, and has no measured number.
 """
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hwbench.core.errors import MeasurementError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
@@ -19,11 +17,10 @@ from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
-from hwbench.network.spec import Setting
-from hwbench.optimize.limit import INSTRUCTIONS, instructions_m
+from hwbench.optimize.cost_kind import LATENCY, UPPER, Recount
+from hwbench.optimize.result import SearchResult
 from hwbench.profiler.live_target import LiveTarget, connect_or_reason
 from hwbench.profiler.networks import measure_networks
-from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
 
 SUMMARY, ROWS = "verification.json", "verification.parquet"
@@ -49,24 +46,25 @@ def check_environment(rests_on: Environment, card: Path, live: LiveTarget) -> No
         luts.refuse_mixing(rests_on, live.environment, str(card), f"what device {device} runs now")
 
 
-def measured_where(about: Mapping[str, Any], live: LiveTarget) -> str:
-    """How the budget's numbers are known."""
+def measured_where(statistic: str, live: LiveTarget) -> str:
+    """How the latency of the device searched for is known."""
     device = live.target.device
     where = "here" if device == devices.local_name() else f"on {device}"
-    return f"measured {where} ({about['statistic']})"
+    return f"measured {where} ({statistic})"
 
 
-def unmeasured(about: Mapping[str, Any], finalists: Architectures, why: str) -> dict[str, Any]:
-    """What a verification says where nothing could be measured: the winner as it was predicted, and no verdict."""
-    best = about["finalists"][0]
+def unmeasured(found: SearchResult, why: str) -> dict[str, Any]:
+    """What a verification says where the budget's cost could not be measured: the winner as the search saw it, no verdict."""
+    best = found.finalists[0]
+    predicted = {"predicted_ms": best[LATENCY], "upper_ms": best[UPPER]} if LATENCY in best else {}
     return {
         "measured": False,
         "why": why,
         "winner": {
-            "architecture": json.dumps(finalists.values[0]),
+            "architecture": json.dumps(found.networks.values[0]),
             "role": "winner",
-            "predicted_ms": best["latency_ms"],
-            "upper_ms": best["upper_ms"],
+            **predicted,
+            "costs": {name: best[name] for name in found.settings.bounds if name in best},
         },
         **dict.fromkeys(("kept", "best_kept", "doubtful", "accuracy", "accuracy_on", "noise")),
     }
@@ -106,42 +104,58 @@ def doubts(finalists: Sequence[Mapping[str, Any]], statistic: str) -> list[dict[
     ]
 
 
+def checked(name: str, at_most: float, recount: Recount) -> dict[str, Any]:
+    """One limit as a verification states it; nothing is claimed kept where there are no values."""
+    values = [float(value) for value in recount.values]
+    return {
+        "name": name,
+        "most": at_most,
+        "how": recount.how,
+        "measured": recount.measured,
+        "winner": values[0] if values else None,
+        "kept": values[0] <= at_most if values else None,
+        "finalists": sum(value <= at_most for value in values) if values else None,
+        "of": len(values),
+        "values": values,
+    }
+
+
+def verdict(limit: Mapping[str, Any]) -> dict[str, Any]:
+    """Who kept a limit that was checked: the winner, and how many finalists."""
+    return {"winner": limit["kept"], "finalists": limit["finalists"], "of": limit["of"]}
+
+
 def best_kept(
-    about: Mapping[str, Any],
-    finalists: Architectures,
-    rows: Sequence[Mapping[str, Any]],
-    limits: Sequence[Mapping[str, Any]],
+    found: SearchResult, rows: Sequence[Mapping[str, Any]], limits: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """The best finalist that kept the budget and every other limit that could be checked, the winner if it did; else None."""
-    for i, values in enumerate(finalists.values):
+    """The best finalist that kept every limit that could be checked, the winner if it did; else None."""
+    told = ("predicted_ms", "upper_ms", "measured_ms", "verdict")
+    for i, values in enumerate(found.networks.values):
         if all(each["values"][i] <= each["most"] for each in limits if each["values"]):
             return {
                 "finalist": i,
                 "architecture": values,
-                "accuracy": about["finalists"][i]["accuracy"],
-                **{name: rows[i][name] for name in ("predicted_ms", "upper_ms", "measured_ms", "verdict")},
+                "accuracy": found.finalists[i]["accuracy"],
+                "costs": {each["name"]: each["values"][i] for each in limits if each["values"]},
+                **({name: rows[i][name] for name in told} if rows else {}),
             }
     return None
 
 
-def counted_m(
-    name: str, finalists: Architectures, runtime: str, setting: Setting, workspace: str | Path, tick: Tick = no_tick
-) -> tuple[str, list[float]]:
-    """(how that is known, million instructions of each finalist) of what instructions_m@DEVICE or @DEVICE/RUNTIME names.
+def counting(tick: Tick = no_tick) -> Callable[[Target, Architectures], Recount | str]:
+    """What counts whole networks where a device is emulated, or says why it does not."""
 
-    Whole networks are counted where the emulator is set up; else the counted rows of their ops are summed.
-    """
-    device, _, other = name.removeprefix(INSTRUCTIONS).partition("/")
-    live = connect_or_reason(Target.of(device, other or runtime, setting, workspace))
-    if isinstance(live, LiveTarget) and live.counts:
-        rows = measure_networks([finalists], live, tick=tick)
-        counted = [rows[key] for key in finalists.keys]
+    def count(target: Target, networks: Architectures) -> Recount | str:
+        live = connect_or_reason(target)
+        if isinstance(live, str):
+            return live
+        if not live.counts:
+            return f"Device {target.device} is not emulated: no instructions are counted there."
+        rows = measure_networks([networks], live, tick=tick)
+        counted = [rows[key] for key in networks.keys]
         apart = [row["reason"] for row in counted if row["verdict"] != STABLE]
         doubt = f"; {len(apart)} of {len(counted)} do not repeat ({apart[0]})" if apart else ""
-        return f"counted under emulation{doubt}", [row[luts.INSTRUCTIONS] / 1e6 for row in counted]
-    sums = []
-    for column in finalists.population.T:
-        counts = lowering.lower(finalists.space, column).counts()
-        each = instructions_m(name, list(counts), runtime, setting, workspace)
-        sums.append(float(each @ np.array(list(counts.values()), float)))
-    return "sum of counted rows", sums
+        values = [row[luts.INSTRUCTIONS] / 1e6 for row in counted]
+        return Recount(f"counted under emulation{doubt}", values, measured=True)
+
+    return count

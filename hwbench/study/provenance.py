@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hwbench import __version__
+from hwbench.core.command import command
+from hwbench.optimize.result import SearchResult
 from hwbench.predictor.baselines import flops_of
 from hwbench.space import lowering
-from hwbench.space.architectures import of_values
 from hwbench.study.evidence import FILES, Evidence, sha256
 from hwbench.study.render import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, Section, accuracy_row, median, ms, percent
 
@@ -63,7 +65,7 @@ def _device_rows(e: Evidence) -> list[tuple[str, str]]:
             (f"peak, {what}", ", ".join(f"{v:g} {unit} with {n} thread{'s' * (n != '1')}" for n, v in found) or MISSING)
         )
     peak = device.peaks.get(f"gflops_fp32_{e.setting.threads}_threads")
-    winner = of_values(e.space, e.document["architectures"][:1])
+    winner = e.result.networks
     work = flops_of(lowering.lower(winner.space, winner.population[:, 0])) * e.setting.batch / 1e9
     rate = work / e.finalists[0]["latency_min_ms"] * 1e3
     share = f", {percent(rate / peak, '.0f')} % of the peak above" if peak else ""
@@ -132,16 +134,16 @@ def _number(value: float | None) -> str:
 
 def made(e: Evidence) -> Section:
     """Commands, versions, dates and hashes."""
-    versions = f"search {e.about['hwbench_version']}, predictor {e.card.hwbench_version}, report {__version__}"
+    versions = f"search {e.result.hwbench_version}, predictor {e.card.hwbench_version}, report {__version__}"
     changed = "" if e.same_lut else " (not the one stored now)"
     facts = [
         ("hwbench", versions),
         ("predictor", f"{e.facts.name}, calibrated on {', '.join(e.card.spaces)}"),
         ("predictor fitted", str(e.card.fitted_at)),
         ("networks verified", str(e.verification["verified_at"])),
-        ("space size", f"{int(e.about['space_size']):,} architectures"),
-        ("search", f"{e.about['evaluated']:,} evaluated, {e.about['feasible']:,} within the budget, {e.about['seconds']:g} s"),
-        ("predictor fingerprint", str(e.about["predictor"])),
+        ("space size", f"{int(e.result.space_size):,} architectures"),
+        ("search", f"{e.result.evaluated:,} evaluated, {e.result.feasible:,} within the budget, {e.result.seconds:g} s"),
+        ("predictor fingerprint", str(e.settings.predictor)),
         ("table sha256", e.card.lut.sha256 + changed),
         *((f"{name} sha256", sha256(e.folder / name)) for name in FILES),
     ]
@@ -161,32 +163,39 @@ def made(e: Evidence) -> Section:
     ]
 
 
-def _commands(e: Evidence) -> list[str]:
-    about, at, out = e.about, e.setting, e.folder.resolve().name
-    where = ["--runtime", about["runtime"], "--batch", str(at.batch), "--threads", str(at.threads), "--dtype", at.dtype]
-    primitives = any(name.startswith("primitive") for name in e.verification["accuracy"])
-    level = ["--level", "all"] if primitives else []
-    search = ["--space", e.space, "--budget-ms", repr(about["budget_ms"]), "--statistic", e.statistic, *where]
-    for name in ("strategy", "objective", "gamma", "proxy", "evaluations", "seed"):
-        search += [f"--{name}", str(about[name])] if about[name] is not None else []
-    for name, most in (about.get("limits") or {}).items():
-        search += ["--limit", f"{name}={most!r}"]
-    search += [] if e.bounded else ["--plain"]
-    search += [] if e.facts.certified else ["--uncertified"]
-    search += ["--out", out]
-    seed = ["--seed", str(e.verification["seed"])] if "seed" in e.verification else []
-    return [
-        "hwbench device detect",
-        _command("profile", *(word for name in e.card.spaces for word in ("--space", name)), *where, *level),
-        _lines(e.card.rebuild.split()),
-        _command("search", *search),
-        _command("verify", out, "--random", str(len(e.random)), *seed),
-        _command("report", out),
+def made_from(result: SearchResult, folder: Path, more: Sequence[tuple[str, str]] = ()) -> Section:
+    """The same for a search of which no latency was measured."""
+    out = folder.resolve().name
+    facts = [
+        ("hwbench", f"search {result.hwbench_version}, report {__version__}"),
+        ("search", f"{result.evaluated:,} evaluated, {result.feasible:,} within the budget, {result.seconds:g} s"),
+        *more,
+        ("space size", f"{int(result.space_size):,} architectures"),
+        ("winner", json.dumps(result.networks.values[0])),
+    ]
+    commands = [result.settings.command(out), command("verify", out), command("report", out)]
+    return "How it was made", [
+        Block("code", "\n".join(_lines(each.split(" ")) for each in commands)),
+        Block("table", "What this report was read from.", ("property", "value"), facts, NO_NUMBERS),
     ]
 
 
-def _command(*words: str) -> str:
-    return _lines(["hwbench", *map(shlex.quote, words)])
+def _commands(e: Evidence) -> list[str]:
+    at, out = e.setting, e.folder.resolve().name
+    primitives = any(name.startswith("primitive") for name in e.verification["accuracy"])
+    profile = command(
+        "profile", space=list(e.card.spaces), runtime=e.settings.runtime, batch=at.batch, threads=at.threads, dtype=at.dtype,
+        level="all" if primitives else None,
+    )  # fmt: skip
+    commands = [
+        "hwbench device detect",
+        profile,
+        e.card.rebuild,
+        e.settings.command(out, not e.facts.certified),
+        command("verify", out, random=len(e.random), seed=e.verification.get("seed")),
+        command("report", out),
+    ]
+    return [_lines(each.split(" ")) for each in commands]
 
 
 def _lines(words: Sequence[str], width: int = 100) -> str:

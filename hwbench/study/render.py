@@ -85,6 +85,28 @@ def accuracy_row(label: str, found: Mapping[str, Any]) -> tuple[str, ...]:
     return (label, str(found["n"]), *shares, percent(found["within_5"], ".0f"), MISSING if tau is None else f"{tau:.3f}")
 
 
+def winner_table(values: Mapping[str, Any], note: str = "", more: Sequence[tuple[str, str]] = ()) -> Block:
+    """The genes of the winning network."""
+    genes = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in values.items()]
+    return Block(
+        "table", f"The winning network; lists run over its layers.{note}", ("choice", "value"), [*genes, *more], NO_NUMBERS
+    )
+
+
+def limits_table(limits: Sequence[Mapping[str, Any]]) -> Block:
+    """Limits of a search as its verification found them kept."""
+    words = {True: "yes", False: "no", None: MISSING}
+    rows = [
+        (
+            found["name"], f"{found['most']:.6g}", MISSING if found["winner"] is None else f"{found['winner']:.6g}",
+            words[found["kept"]], f"{found['finalists']} of {found['of']}" if found["of"] else MISSING, found["how"],
+        )
+        for found in limits
+    ]  # fmt: skip
+    caption = "All limits of the search, checked again after it; how says what a value rests on."
+    return Block("table", caption, ("limit", "at most", "winner has", "kept", "finalists that keep it", "how"), rows)
+
+
 TEMPLATE = "report_template.html.j2"
 
 

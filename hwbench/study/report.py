@@ -1,5 +1,8 @@
 """A verified search as report.md and a self-contained report.html; latencies in ms with statistic and noise.
 
+Three kinds of report: measured (sections.py), predicted for a device that cannot be reached (unmeasured.py), and without a
+latency of the device, where sizes or instructions are the budget (counted.py).
+
     hwbench report RESULT
 
 Reads stored files only: nothing is measured, searched or fitted here. Both files are made from one list of
@@ -8,14 +11,18 @@ sections, so a number cannot differ between them; same files in, same bytes out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hwbench.core.command import command
+from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, read_json
 from hwbench.core.workspace import Workspace
+from hwbench.optimize.cost_kind import LATENCY
+from hwbench.optimize.result import SearchResult
+from hwbench.optimize.settings import Settings
+from hwbench.study import counted, unmeasured
 from hwbench.study import evidence as stored
-from hwbench.study import unmeasured
 from hwbench.study.render import Section, html, markdown, ms, numbered
 from hwbench.study.sections import main_rows, sections_of, subtitle_of
 
@@ -35,23 +42,26 @@ def report(result: str | Path, out: str | Path | None = None, workspace: str | P
         UsageError: the search was not verified yet, or its predictor or table is not there.
     """
     source, place = Path(result), Workspace.at(workspace)
+    target = Path(out or source)
+    found = SearchResult.read(source)
     checked = source / "verification.json"
-    if checked.exists() and read_json(checked, "verification").get("measured") is False:
-        predicted = unmeasured.read(source, place)
-        sections = unmeasured.sections_of(predicted)
-        return _write(
-            predicted.document, unmeasured.subtitle_of(predicted), sections, unmeasured.main_rows(predicted), out or source
-        )
-    found = stored.read(source, place)
-    return _write(found.document, subtitle_of(found), sections_of(found), main_rows(found), out or source)
+    if not checked.exists():
+        raise UsageError(f"{source} was not verified yet (no {checked.name}). Run: {command('verify', source)}")
+    if LATENCY not in found.settings.bounds:
+        counts = counted.read(source)
+        return _write(found, counted.subtitle_of(counts), counted.sections_of(counts), counted.main_rows(counts), target)
+    if read_json(checked, "verification").get("measured") is False:
+        told = unmeasured.read(source, place)
+        return _write(found, unmeasured.subtitle_of(told), unmeasured.sections_of(told), unmeasured.main_rows(told), target)
+    measured = stored.read(source, place)
+    return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), target)
 
 
 def _write(
-    document: Mapping[str, Any], subtitle: str, parts: list[Section], table: list[dict[str, Any]], out: str | Path
+    found: SearchResult, subtitle: str, parts: list[Section], table: list[dict[str, Any]], folder: Path
 ) -> dict[str, Any]:
     """Both files and the pictures, from one list of sections."""
-    about, folder = document["search"], Path(out)
-    title = f"{document['space']} within {ms(about['budget_ms'])} ms ({about['statistic']})"
+    title = f"{found.settings.space} within {_within(found.settings)}"
     sections = numbered(parts)
     pictures = [block for _, blocks in sections for block in blocks if block.kind == "picture"]
     for picture in pictures:
@@ -64,3 +74,9 @@ def _write(
         "figures": [str(folder / "figures" / f"{picture.name}.svg") for picture in pictures],
         "table": table,
     }
+
+
+def _within(settings: Settings) -> str:
+    """The budget, or the first limit where there is none."""
+    name, at_most = next(iter(settings.bounds.items()))
+    return f"{ms(at_most)} ms ({settings.statistic})" if name == LATENCY else f"{name} {at_most:g}"

@@ -19,7 +19,19 @@ from hwbench.study import figures, heat_map
 from hwbench.study import provenance as stored
 from hwbench.study.evidence import Evidence
 from hwbench.study.figures import Point
-from hwbench.study.render import ACCURACY, MISSING, NO_NUMBERS, SPREADS, Block, Section, accuracy_row, median, ms, percent
+from hwbench.study.render import (
+    ACCURACY,
+    MISSING,
+    SPREADS,
+    Block,
+    Section,
+    accuracy_row,
+    limits_table,
+    median,
+    ms,
+    percent,
+    winner_table,
+)
 
 ESTIMATES = {
     "flops_ms": "calibrated FLOPs",
@@ -29,7 +41,7 @@ ESTIMATES = {
 }
 """Columns of a verification beside the prediction -> what they are."""
 MAX_MAPS, MAX_OTHER_ROWS = 8, 24
-PLAIN_HELD = "plain prediction (not its upper bound)"
+PLAIN = "plain prediction (not its upper bound)"
 SPREAD_NOTE = (
     "± is the spread: of min, between the three lowest per-process minima; of p50, between the medians of all processes."
 )
@@ -57,9 +69,9 @@ def subtitle_of(e: Evidence) -> str:
     at, env = e.setting, e.card.environment
     threads = f"{at.threads} thread{'s' * (at.threads > 1)}"
     return (
-        f"{e.about['runtime']} {env['runtime_version']} on {env['cpu_model']} ({e.card.device}), {at.dtype}, "
-        f"batch {at.batch}, {threads}, runs {at.scenario}; {e.about['strategy']} search, {e.about['objective']} objective, "
-        f"{e.about['proxy']} as the stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
+        f"{e.settings.runtime} {env['runtime_version']} on {env['cpu_model']} ({e.card.device}), {at.dtype}, "
+        f"batch {at.batch}, {threads}, runs {at.scenario}; {e.settings.strategy} search, {e.settings.objective} objective, "
+        f"{e.settings.proxy} as the stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
     )
 
 
@@ -81,51 +93,54 @@ def main_rows(e: Evidence) -> list[dict[str, Any]]:
             "measured_p50_ms": row["latency_median_ms"],
             "p50_spread": row["median_spread"],
             "error_percent": 100 * _error(row),
-            "kept": bool(row["measured_ms"] <= e.about["budget_ms"]),
+            "kept": bool(row["measured_ms"] <= e.budget_ms),
         }
         for i, row in enumerate(e.finalists)
     ]
 
 
 def _answer(e: Evidence) -> Section:
-    about, s, winner = e.about, e.statistic, e.finalists[0]
+    s, winner = e.statistic, e.finalists[0]
     other = "p50" if s == "min" else "min"
-    kept, budget = e.verification["kept"], ms(about["budget_ms"])
+    kept, budget = _latency_verdict(e), ms(e.budget_ms)
     verdict = "kept" if kept["winner"] else "broken"
     cards = [
         ("predicted", f"{ms(winner['predicted_ms'])} ms", f"{s}, error {percent(_error(winner), '+.2f')} %"),
         (
-            "upper bound" if e.certified or not e.bounded else "upper bound, uncertified",
+            "upper bound" if e.certified or not e.settings.by_upper else "upper bound, uncertified",
             f"{ms(winner['upper_ms'])} ms",
-            f"{s}, margin {percent(about['margin'])} %",
+            f"{s}, margin {percent(e.result.margin)} %",
         ),
         ("measured", f"{ms(winner['measured_ms'])} ms", f"{s}, spread {percent(winner[SPREADS[s]])} %"),
-        (f"budget {verdict}", f"{budget} ms", f"{s}, {kept['finalists']} of {kept['of']} finalists within"),
+        (f"{e.word} {verdict}", f"{budget} ms", f"{s}, {kept['finalists']} of {kept['of']} finalists within"),
     ]
-    held = ("certified upper bound" if e.certified else "uncertified upper bound") if e.bounded else PLAIN_HELD
+    bound = ("certified upper bound" if e.certified else "uncertified upper bound") if e.settings.by_upper else PLAIN
     values = json.loads(winner["architecture"])
     scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
     text = (
-        f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {about['evaluated']:,} evaluations "
-        f"found with the {held} of its latency within {budget} ms ({s}). The prediction is {ms(winner['predicted_ms'])} ms "
+        f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {e.result.evaluated:,} evaluations "
+        f"found with the {bound} of its latency within {budget} ms ({s}). The prediction is {ms(winner['predicted_ms'])} ms "
         f"with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network takes {_measured(winner, s)} ms "
-        f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the budget was {verdict}. "
+        f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the {e.word} was {verdict}. "
         f"Its {other} was measured at {_measured(winner, other)} ms and predicted at "
-        f"{ms(about['finalists'][0].get(f'{other}_ms'))} ms; the budget is not about {other}."
+        f"{ms(e.result.finalists[0].get(f'{other}_ms'))} ms; the {e.word} is not about {other}."
     )
-    genes = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in values.items()]
-    genes.append((f"{about['proxy']} [{_unit(about['proxy'])}]", f"{winner['score']:.3f}"))
-    table = Block(
-        "table", f"The winning network; lists run over its layers. {SPREAD_NOTE}", ("choice", "value"), genes, NO_NUMBERS
-    )
+    score = (f"{e.settings.proxy} [{_unit(e.settings.proxy)}]", f"{winner['score']:.3f}")
+    table = winner_table(values, f" {SPREAD_NOTE}", [score])
     return "The answer", [Block("cards", rows=cards), Block("text", text), table]
 
 
+def _latency_verdict(e: Evidence) -> Mapping[str, Any]:
+    """Who kept the bound of the latency."""
+    within = [row["kept"] for row in main_rows(e)]
+    return {"winner": within[0], "finalists": sum(within), "of": len(within)}
+
+
 def _networks(e: Evidence) -> Section:
-    s, proxy = e.statistic, str(e.about["proxy"])
+    s, proxy = e.statistic, e.settings.proxy
     columns = (
         "network", f"{proxy} [{_unit(proxy)}]", f"predicted {s} [ms]", f"upper bound {s} [ms]", "measured min ± spread [ms]",
-        "measured p50 ± spread [ms]", f"error of {s} [%]", "budget kept",
+        "measured p50 ± spread [ms]", f"error of {s} [%]", f"{e.word} kept",
     )  # fmt: skip
     rows = [
         (
@@ -135,10 +150,11 @@ def _networks(e: Evidence) -> Section:
         for main, row in zip(main_rows(e), e.finalists, strict=True)
     ]  # fmt: skip
     caption = (
-        f"Winner and finalists. Error is (predicted - measured) / measured; the budget of {ms(e.about['budget_ms'])} ms is "
+        f"Winner and finalists. Error is (predicted - measured) / measured; the {e.word} of {ms(e.budget_ms)} ms is "
         f"for {s}. {SPREAD_NOTE}"
     )
-    blocks = [Block("table", caption, columns, rows), *_limits(e)]
+    limits = limits_table(e.verification.get("limits", []))
+    blocks = [Block("table", caption, columns, rows), *([limits] if len(e.settings.bounds) > 1 else [])]
     if e.random:
         errors = np.abs([_error(row) for row in e.random])
         late = sum(row["measured_ms"] > row["upper_ms"] for row in e.random)
@@ -154,28 +170,12 @@ def _networks(e: Evidence) -> Section:
     return "Winner and finalists", [*blocks, Block("notes", "Read with care", rows=[(doubt,) for doubt in _doubts(e)])]
 
 
-def _limits(e: Evidence) -> list[Block]:
-    """Further limits of the search as the verification found them kept; nothing where there are none."""
-    words = {True: "yes", False: "no", None: MISSING}
-    rows = [
-        (
-            found["name"], f"{found['most']:.6g}", MISSING if found["winner"] is None else f"{found['winner']:.6g}",
-            words[found["kept"]], f"{found['finalists']} of {found['of']}" if found["of"] else MISSING, found["how"],
-        )
-        for found in e.verification.get("limits", [])
-    ]  # fmt: skip
-    if len(rows) < 2:
-        return []
-    caption = "All limits of the search, checked again after it; how says what a value rests on."
-    return [Block("table", caption, ("limit", "at most", "winner has", "kept", "finalists that keep it", "how"), rows)]
-
-
 def _doubts(e: Evidence) -> list[str]:
     """What weakens the answer, each with its numbers and, where there is one, the next step."""
-    s, winner, budget = e.statistic, e.finalists[0], e.about["budget_ms"]
+    s, winner, budget = e.statistic, e.finalists[0], e.budget_ms
     spread = winner[SPREADS[s]]
     doubtful = Counter(row["verdict"] for row in e.rows if row["verdict"] != "stable")
-    found = [f"{e.about['proxy']} ({_unit(e.about['proxy'])}) stands in for accuracy: no network was trained."]
+    found = [f"{e.settings.proxy} ({_unit(e.settings.proxy)}) stands in for accuracy: no network was trained."]
     if len(ties := [row for row in e.finalists if row["score"] == winner["score"]]) > 1:
         found.append(
             f"{len(ties)} of {len(e.finalists)} finalists share the winner's score; the search's order decides between them."
@@ -220,16 +220,16 @@ def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def _front(e: Evidence) -> Section:
-    about, s, n = e.about, e.statistic, len(e.trials["latency_ms"])
-    best = [(point["latency_ms"], point["accuracy"]) for point in about["front"]]
-    margin = about["margin"] if e.bounded else 0.0
-    labels = (f"latency, {s} [ms]", f"{about['proxy']} [{_unit(about['proxy'])}]")
-    svg = figures.front(e.trials, best, _points(e, e.finalists), about["budget_ms"], margin, labels)
+    s, n = e.statistic, len(e.trials["latency_ms"])
+    best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
+    margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
+    labels = (f"latency, {s} [ms]", f"{e.settings.proxy} [{_unit(e.settings.proxy)}]")
+    svg = figures.front(e.trials, best, _points(e, e.finalists), e.budget_ms, margin, labels)
     thinned = n > figures.MAX_CLOUD
     shown = f"{figures.MAX_CLOUD:,} of the {n:,} scored trials, evenly thinned" if thinned else f"all {n:,} scored trials"
     caption = (
         f"Score against predicted {s} latency. Dots: {shown}; blue if their upper bound is within the budget "
-        f"({about['feasible']:,} trials are). Solid vertical line: the budget of {ms(about['budget_ms'])} ms. Blue line: the "
+        f"({e.result.feasible:,} trials are). Solid vertical line: the budget of {ms(e.budget_ms)} ms. Blue line: the "
         f"{len(best)} trials no other beats in both. Rings: finalists at their predicted latency; filled markers: the same "
         f"networks at their measured {s}, with bars as long as its spread. Right: the same, enlarged."
     )

@@ -5,9 +5,9 @@ failure: the verification says that nothing was measured, and why. Finalists who
 
 Baselines stand beside the prediction: the plain sum of rows, calibrated FLOPs, and, where the table has primitive rows, their
 sum with and without calibration.
-Other limits of the search are checked again, each as far as it can be here: sizes are counted on the whole networks,
-instructions too where the emulator is set up, latencies of other devices are predicted once more. The predictors asked are
-those the search used, by their fingerprint.
+Every limited cost is told once more, as its kind says (optimize/cost_kind.py): sizes are counted on the whole networks,
+instructions too where the emulator is set up, latencies of other devices are predicted once more. A search that limits no
+latency of its device is verified by that alone. The predictors asked are those the search used, by their fingerprint.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import registry, schema, stats
-from hwbench.core.errors import HwbenchError, UsageError
-from hwbench.core.files import read_json, write_json
+from hwbench.core import schema, stats
+from hwbench.core.command import command
+from hwbench.core.errors import HwbenchError
+from hwbench.core.files import write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
-from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
-from hwbench.device.target import Target
 from hwbench.lut import latency
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
-from hwbench.network.spec import Setting
-from hwbench.optimize.limit import ELSEWHERE, INSTRUCTIONS, LATENCY, SIZES, recounted
-from hwbench.optimize.search import PLAIN, UPPER_BOUND
+from hwbench.optimize.cost_kind import LATENCY, Finished, Question, Recount, kind_of, place_of
+from hwbench.optimize.result import SearchResult
+from hwbench.optimize.settings import Settings
 from hwbench.predictor import models
 from hwbench.predictor.baselines import flops_of, primitive_sum_ms
 from hwbench.predictor.card import CARD
@@ -45,7 +44,7 @@ from hwbench.profiler.live_target import LiveTarget
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.space import lowering as spaces
-from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
+from hwbench.space.architectures import Architectures
 from hwbench.space.sample import sample
 from hwbench.study import schema as study_schema
 from hwbench.study.finalists import (
@@ -53,12 +52,14 @@ from hwbench.study.finalists import (
     SUMMARY,
     best_kept,
     check_environment,
-    counted_m,
+    checked,
+    counting,
     doubts,
     measure_on,
     measured_where,
     timed_target,
     unmeasured,
+    verdict,
     write_unmeasured,
 )
 
@@ -77,7 +78,7 @@ def verify(
 ) -> dict[str, Any]:
     """Measures a search's finalists and random networks of its space; writes verification.parquet and .json.
 
-    Where its device cannot be reached, verification.json says why (`measured` is false) and has no measured number.
+    Where the budget's cost cannot be measured, verification.json says why (`measured` is false) and gives no verdict.
 
     Args:
         result: The folder a search wrote.
@@ -92,72 +93,104 @@ def verify(
         EnvironmentMismatch: the device is not what the predictor was fitted on.
     """
     folder, place = Path(result), Workspace.at(workspace)
-    document = read_json(folder / RESULT_NAME, "search result")
-    if "search" not in document:
-        raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
-    about = document["search"]
-    finalists = of_values(document["space"], document["architectures"])
-    chosen = searched_with(folder, document, LATENCY, place)
+    found = SearchResult.read(folder)
+    chosen = searched_with(folder, found, LATENCY, place) if LATENCY in found.settings.bounds else None
     known = {
         "schema": VERSION,
-        "space": document["space"],
-        "statistic": about["statistic"],
-        "budget_ms": about["budget_ms"],
-        "device": about["device"],
-        "predictor": chosen.latency.facts.document(),
-        "certified": certified(about, chosen),
+        "space": found.settings.space,
+        "statistic": found.settings.statistic,
+        "budget_ms": found.settings.bounds.get(LATENCY),
+        "bounds": found.settings.bounds,
+        "device": found.settings.device,
+        "predictor": chosen.latency.facts.document() if chosen else None,
+        "certified": certified(found.settings, chosen) if chosen else found.settings.certified,
         "seed": seed,
         "verified_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    live = timed_target(Target(about["device"], about["runtime"], Setting(**about["setting"]), place))
-    fitted = chosen.model
-    if isinstance(live, LiveTarget) and not isinstance(fitted, Fitted):
+    if chosen is None:
+        return _recounted(folder, found, known, place, tick)
+    live = timed_target(found.settings.target(place))
+    if isinstance(live, LiveTarget) and not isinstance(chosen.model, Fitted):
+        profile = command("profile", space=found.settings.space, device=found.settings.device)
         live = (
             f"{chosen.latency.facts.name} rests on a table of others, whose numbers hwbench's own would not compare with. "
-            f"Run: hwbench profile --device {about['device']} --space {document['space']}"
+            f"Run: {profile}"
         )
-    if isinstance(live, str) or not isinstance(fitted, Fitted):
-        limits = check_limits(folder, document, finalists, [], workspace, tick, f"not measured: {live}")
-        return write_unmeasured(folder, {**known, **unmeasured(about, finalists, str(live)), "limits": limits})
+    if isinstance(live, str) or not isinstance(chosen.model, Fitted):
+        limits = check_limits(folder, found, Recount(f"not measured: {live}", []), place, tick)
+        return write_unmeasured(folder, {**known, **unmeasured(found, str(live)), "limits": limits})
+    fitted = chosen.model
     check_environment(Environment(fitted.card.environment), fitted.folder / CARD, live)
-    fitted_on = {*fitted.card.fit_networks, *fitted.card.holdout_networks, *finalists.keys}
-    drawn = sample(document["space"], 4 * random + 8, seed + 77_003) if random else None
-    sets = [finalists] if drawn is None else [finalists, _unlike(drawn, fitted_on, random)]
-    roles = ["winner", *["finalist"] * (len(finalists) - 1)]
-    rows = compare(sets, fitted, about["statistic"], policy, tick, roles, live)
-    limits = check_limits(folder, document, finalists, rows[: len(finalists)], workspace, tick, measured_where(about, live))
-    summary = {
-        **known,
-        "measured": True,
-        "winner": next(row for row in rows if row["role"] == "winner"),
-        "kept": _kept(rows, about["budget_ms"]),
-        "best_kept": best_kept(about, finalists, rows, limits),
-        "doubtful": doubts(rows[: len(finalists)], about["statistic"]),
-        "limits": limits,
-        "accuracy": summarise([row for row in rows if row["role"] == "random"] or rows),
-        "accuracy_on": "random networks" if random else "finalists",
-        "noise": latency.noise(rows),
-    }
-    schema.write(folder / ROWS, study_schema.VERIFICATION, rows, {"statistic": about["statistic"]})
+    sets = [found.networks, *_drawn(found, fitted, random, seed)]
+    roles = ["winner", *["finalist"] * (len(found.networks) - 1)]
+    rows = compare(sets, fitted, found.settings.statistic, policy, tick, roles, live)
+    summary = {**known, **_measured(folder, found, rows, measured_where(found.settings.statistic, live), place, tick)}
+    schema.write(folder / ROWS, study_schema.VERIFICATION, rows, {"statistic": found.settings.statistic})
     write_json(folder / SUMMARY, summary)
     return summary
 
 
-def searched_with(folder: Path, document: Mapping[str, Any], limit: str, place: Workspace) -> Chosen:
-    """The predictor behind one limit of a search, as it was then."""
-    about = document["search"]
-    space = registry.get("space", document["space"])
-    fingerprint = about["predictor"] if limit == LATENCY else about["other_predictors"][limit]
-    used = {**about.get("predictors", {}).get(limit, {}), "fingerprint": fingerprint}
-    device, _, runtime = limit.removeprefix(ELSEWHERE).partition("/")
-    where = about["device"] if limit == LATENCY else devices.resolve(device, place.root)
-    target = Target(where, runtime or about["runtime"], Setting(**about["setting"]), place)
-    return models.kept(folder, used, space, about["statistic"], target)
+def _measured(
+    folder: Path, found: SearchResult, rows: Sequence[Mapping[str, Any]], how: str, place: Workspace, tick: Tick
+) -> dict[str, Any]:
+    """What a verification says of measured rows."""
+    finalists = rows[: len(found.networks)]
+    drawn = [row for row in rows if row["role"] == "random"]
+    limits = check_limits(folder, found, Recount(how, [row["measured_ms"] for row in finalists], True), place, tick)
+    return {
+        "measured": True,
+        "winner": finalists[0],
+        "kept": verdict(limits[0]),
+        "best_kept": best_kept(found, finalists, limits),
+        "doubtful": doubts(finalists, found.settings.statistic),
+        "limits": limits,
+        "accuracy": summarise(drawn or rows),
+        "accuracy_on": "random networks" if drawn else "finalists",
+        "noise": latency.noise(rows),
+    }
 
 
-def certified(about: Mapping[str, Any], chosen: Chosen) -> bool:
+def _recounted(folder: Path, found: SearchResult, known: Mapping[str, Any], place: Workspace, tick: Tick) -> dict[str, Any]:
+    """Verifies a search that limits no latency of its device: every limited cost of the finalists is told once more."""
+    finished = _finished(folder, found, Recount("not limited", []), place, tick)
+    recounts = {name: _recount(name, finished) for name in found.settings.bounds}
+    limits = [checked(name, at_most, recounts[name]) for name, at_most in found.settings.bounds.items()]
+    first = recounts[found.settings.first]
+    if not first.measured:
+        summary = {**known, **unmeasured(found, first.why_not or first.how), "limits": limits}
+        return write_unmeasured(folder, summary)
+    summary = {
+        **known,
+        **unmeasured(found, ""),
+        "measured": True,
+        "why": None,
+        "kept": verdict(limits[0]),
+        "best_kept": best_kept(found, [], limits),
+        "doubtful": [],
+        "limits": limits,
+    }
+    write_json(folder / SUMMARY, summary)
+    return summary
+
+
+def _drawn(found: SearchResult, fitted: Fitted, random: int, seed: int) -> list[Architectures]:
+    """Random networks of the searched space that took no part in fit or search."""
+    if not random:
+        return []
+    before = {*fitted.card.fit_networks, *fitted.card.holdout_networks, *found.networks.keys}
+    return [_unlike(sample(found.settings.space, 4 * random + 8, seed + 77_003), before, random)]
+
+
+def searched_with(folder: Path, found: SearchResult, cost: str, place: Workspace) -> Chosen:
+    """The predictor behind one limited cost of a search, as it was then."""
+    target = found.settings.target(place)
+    target = target if cost == LATENCY else place_of(cost, target)
+    return models.kept(folder, found.predictor(cost), found.networks.space, found.settings.statistic, target)
+
+
+def certified(settings: Settings, chosen: Chosen) -> bool:
     """Whether a search's claim holds: searches of version 0.1 claimed it also where no calibration saw the space."""
-    return bool(about["certified"]) and chosen.latency.facts.certified
+    return bool(settings.certified) and chosen.latency.facts.certified
 
 
 def compare(
@@ -218,60 +251,39 @@ def baselines(workload: Workload, fitted: Fitted, table: Lut, statistic: str) ->
 
 
 def check_limits(
-    folder: Path,
-    document: Mapping[str, Any],
-    finalists: Architectures,
-    rows: Sequence[Mapping[str, Any]],
-    workspace: str | Path,
-    tick: Tick = no_tick,
-    how_measured: str = "",
+    folder: Path, found: SearchResult, measured: Recount, place: Workspace, tick: Tick = no_tick
 ) -> list[dict[str, Any]]:
     """Every limit of a search, the budget first: what its finalists really have, how that is known, and who keeps it.
 
-    Without `rows` nothing is claimed of the budget.
+    Args:
+        folder: Of the search.
+        found: What it found.
+        measured: The finalists' latency on the device searched for.
+        place: Workspace.
+        tick: Progress.
     """
-    about = document["search"]
-    setting, statistic = Setting(**about["setting"]), about["statistic"]
-    workloads = [spaces.lower(finalists.space, column) for column in finalists.population.T]
-    how = how_measured or f"measured here ({statistic})"
-    found = [_checked(LATENCY, about["budget_ms"], how, [row["measured_ms"] for row in rows])]
-    for name, most in (about.get("limits") or {}).items():
-        if name in SIZES:
-            found.append(_checked(name, most, "counted", [recounted(name, each, setting) for each in workloads]))
-            continue
-        if name.startswith(INSTRUCTIONS):
-            try:
-                found.append(_checked(name, most, *counted_m(name, finalists, about["runtime"], setting, workspace, tick)))
-            except HwbenchError as error:
-                found.append(_checked(name, most, f"not checked: {error}", []))
-            continue
-        try:
-            chosen = searched_with(folder, document, name, Workspace.at(workspace))
-            predicted = chosen.latency.predict(finalists.population)
-        except HwbenchError as error:
-            found.append(_checked(name, most, f"not checked: {error}", []))
-            continue
-        bounded = about.get("bound", UPPER_BOUND if about["certified"] else PLAIN) == UPPER_BOUND
-        how = "upper bound predicted, not measured" if bounded else "predicted, not measured"
-        if bounded and not chosen.latency.facts.certified:
-            how += f"; uncertified: never calibrated on {finalists.space.name}"
-        values = (predicted.high_ms if bounded else predicted.value_ms).tolist()
-        found.append(_checked(name, most, how, values))
-    return found
+    finished = _finished(folder, found, measured, place, tick)
+    return [checked(name, at_most, _recount(name, finished)) for name, at_most in found.settings.bounds.items()]
 
 
-def _checked(name: str, most: float, how: str, values: Sequence[float]) -> dict[str, Any]:
-    """One limit; nothing is claimed kept where there are no values."""
-    return {
-        "name": name,
-        "most": most,
-        "how": how,
-        "winner": values[0] if values else None,
-        "kept": bool(values[0] <= most) if values else None,
-        "finalists": sum(value <= most for value in values) if values else None,
-        "of": len(values),
-        "values": [float(value) for value in values],
-    }
+def _finished(folder: Path, found: SearchResult, measured: Recount, place: Workspace, tick: Tick) -> Finished:
+    """The finalists, and who can be asked about their costs."""
+    return Finished(
+        found.networks,
+        Question(found.settings.target(place), found.settings.statistic),
+        found.settings.by_upper,
+        measured,
+        lambda cost: searched_with(folder, found, cost, place),
+        counting(tick),
+    )
+
+
+def _recount(name: str, finished: Finished) -> Recount:
+    """A cost of finished networks, told once more, or why that cannot be."""
+    try:
+        return kind_of(name, finished.networks.space, finished.question).recount(name, finished)
+    except HwbenchError as error:
+        return Recount(f"not checked: {error}", [], why_not=str(error))
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -283,16 +295,6 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if not np.isnan(values).any():
             found[name] = asdict(stats.accuracy(values, measured))
     return found
-
-
-def _kept(rows: Sequence[Mapping[str, Any]], budget_ms: float) -> dict[str, Any]:
-    finalists = [row for row in rows if row["role"] != "random"]
-    winner = next(row for row in finalists if row["role"] == "winner")
-    return {
-        "winner": bool(winner["measured_ms"] <= budget_ms),
-        "finalists": sum(row["measured_ms"] <= budget_ms for row in finalists),
-        "of": len(finalists),
-    }
 
 
 def _unlike(drawn: Architectures, known: set[str], n: int) -> Architectures:

@@ -2,8 +2,8 @@
 
 An objective is made with budgets, e.g. `limits={"latency_ms": 12.0, "params_m": 8.0}`, and given the accuracy and every
 limited cost of architectures. Most make one number of them, the `fitness`. An objective that rules out who breaks a budget
-also tells the `violation` (0 where all are kept, else how far they are broken, relative, summed): such architectures stand
-behind all others, least violation first. A NaN (evaluated, and invalid) stays one.
+also tells the `violation` (problem.violation: 0 where all are kept, else how far they are broken, relative, summed): such
+architectures stand behind all others, least violation first. A NaN (evaluated, and invalid) stays one.
 """
 
 from __future__ import annotations
@@ -67,9 +67,3 @@ def check_positive(accuracy: np.ndarray, reward: str) -> np.ndarray:
 def ratios(values: Values, budgets: Mapping[str, float]) -> np.ndarray:
     """float[budgets, n]: every cost as a share of its budget."""
     return np.stack([np.asarray(values[name], float) / budget for name, budget in budgets.items()])
-
-
-def excess(values: Values, budgets: Mapping[str, float]) -> np.ndarray:
-    """How far budgets are broken, relative, summed; 0 where all are kept."""
-    parts = [np.maximum(values[name] - budget, 0.0) / budget for name, budget in budgets.items()]
-    return np.asarray(np.sum(parts, axis=0))

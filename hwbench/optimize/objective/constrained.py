@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwbench.optimize.objective.base import ACCURACY, FITNESS, KEPT, ONE_NUMBER, VIOLATION, check_budgets, excess
-from hwbench.optimize.problem import Values
+from hwbench.optimize.objective.base import ACCURACY, FITNESS, KEPT, ONE_NUMBER, VIOLATION, check_budgets
+from hwbench.optimize.problem import Values, violation
 
 
 class Constrained:
@@ -23,4 +23,4 @@ class Constrained:
 
     def told(self, values: Values) -> dict[str, np.ndarray]:
         """Accuracy decides among those within all budgets."""
-        return {FITNESS: values[ACCURACY], VIOLATION: excess(values, self.budgets)}
+        return {FITNESS: values[ACCURACY], VIOLATION: violation(values, self.budgets)}

@@ -15,11 +15,12 @@ class Pareto:
 
     name: str
 
-    def __init__(self, limits: Mapping[str, float], costs: Sequence[str] = ("latency_ms",)) -> None:
-        """Limits may be empty; `costs` are minimised whether or not they have a budget."""
+    def __init__(self, limits: Mapping[str, float], costs: Sequence[str] = ()) -> None:
+        """Limits may be empty; `costs` are minimised whether or not they have one: without any of either, the latency."""
         self.limits: Mapping[str, float] = check_budgets(limits) if limits else {}
         self.hard = bool(self.limits)
-        self.objectives: Mapping[str, str] = {ACCURACY: MAX, **dict.fromkeys([*costs, *self.limits], MIN)}
+        minimised = [*costs, *self.limits] or ["latency_ms"]
+        self.objectives: Mapping[str, str] = {ACCURACY: MAX, **dict.fromkeys(minimised, MIN)}
 
     def told(self, values: Values) -> dict[str, np.ndarray]:
         """The values themselves."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwbench.optimize.objective.base import ACCURACY, FITNESS, ONE_NUMBER, check_budgets, check_positive, excess
-from hwbench.optimize.problem import Values
+from hwbench.optimize.objective.base import ACCURACY, FITNESS, ONE_NUMBER, check_budgets, check_positive
+from hwbench.optimize.problem import Values, violation
 
 
 class Zeroed:
@@ -26,5 +26,5 @@ class Zeroed:
 
     def told(self, values: Values) -> dict[str, np.ndarray]:
         """The reward; a product, so that what is invalid stays so."""
-        broken = excess(values, self.budgets)
+        broken = violation(values, self.budgets)
         return {FITNESS: check_positive(values[ACCURACY], "zeroed") * np.where(np.isnan(broken), broken, broken <= 0)}

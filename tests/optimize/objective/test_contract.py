@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.optimize.objective.base import Objective, excess
+from hwbench.optimize.objective.base import Objective
+from hwbench.optimize.problem import violation
 from hwbench.testing.base import suites
 from hwbench.testing.objective import LIMITS, order, values
 
@@ -33,15 +34,15 @@ globals().update(suites("objective", needs_budget=lambda name: name != "pareto")
 # How far budgets are broken
 
 
-def test_an_excess_by_hand():
+def test_a_violation_by_hand():
     given = values([1.0] * 4, latency_ms=[10.0, 12.5, 11.0, 4.0], params_m=[8.0, 8.0, 10.0, 9.0])
-    assert excess(given, LIMITS) == pytest.approx([0.0, 0.25, 0.1 + 0.25, 0.125])
+    assert violation(given, LIMITS) == pytest.approx([0.0, 0.25, 0.1 + 0.25, 0.125])
 
 
 @given(budget=positive)
 def test_a_budget_is_broken_by_the_smallest_excess(budget):
     cost = np.array([np.nextafter(budget, 0), budget, np.nextafter(budget, np.inf)])
-    assert (excess({"latency_ms": cost}, {"latency_ms": budget}) > 0).tolist() == [False, False, True]
+    assert (violation({"latency_ms": cost}, {"latency_ms": budget}) > 0).tolist() == [False, False, True]
 
 
 # Each by hand

@@ -1,0 +1,152 @@
+"""What was asked of a search: stored beside its trials, and compared when a search goes on in the same folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hwbench.core.command import command
+from hwbench.core.errors import UsageError
+from hwbench.core.files import read_json, write_json
+from hwbench.core.workspace import Workspace
+from hwbench.device.target import Target
+from hwbench.network.spec import Setting
+from hwbench.optimize.cost_kind import LATENCY
+from hwbench.optimize.objective.base import check_budget
+
+SETTINGS_NAME = "settings.json"
+UPPER_BOUND, PLAIN = "upper", "plain"
+"""What of a predicted latency is compared with its limit."""
+LATER = ("bound", "budget")
+"""Settings that searches of older versions did not state: there `certified` alone tells the bound, `budget_ms` the budget."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a search's result depends on; the names are those of the stored document."""
+
+    space: str
+    budget_ms: float | None
+    """The budget where it is the latency on the device searched for."""
+    budget: Mapping[str, float] | None
+    """The budget where it is another cost."""
+    limits: Mapping[str, float] | None
+    """Further costs and the most they may be."""
+    statistic: str
+    certified: bool | None
+    """Whether every bound compared with a limit comes from a calibration that saw the space; None: nothing is predicted."""
+    bound: str
+    strategy: str
+    objective: str
+    gamma: float | None
+    proxy: str
+    evaluations: int
+    seed: int
+    device: str
+    runtime: str
+    setting: Setting
+    predictor: str | None
+    """Fingerprint of the predictor behind the latency on the device searched for, where it is limited."""
+    other_predictors: Mapping[str, str] | None
+    """Cost -> fingerprint of the predictor behind it."""
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Settings:
+        """From the document of this version or an older one; what else stands there is passed over."""
+        known = {name: stored.get(name) for name in cls.__dataclass_fields__}
+        known["setting"] = Setting(**stored["setting"])
+        known["bound"] = stored.get("bound", UPPER_BOUND if stored["certified"] else PLAIN)
+        return cls(**known)  # type: ignore[arg-type]
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """Every limited cost and the most it may be: the budget first, where there is one."""
+        return bounds_of(self.budget_ms, self.budget, self.limits)
+
+    @property
+    def first(self) -> str:
+        """The budget's cost, or that of the first limit where there is no budget."""
+        return next(iter(self.bounds))
+
+    @property
+    def by_upper(self) -> bool:
+        """Whether upper bounds of predictions were compared with the limits."""
+        return self.bound == UPPER_BOUND
+
+    @property
+    def asked(self) -> str:
+        """All limits in words."""
+        return ", ".join(
+            f"{at_most:g} ms ({self.statistic})" if name == LATENCY else f"{name} <= {at_most:g}"
+            for name, at_most in self.bounds.items()
+        )
+
+    def target(self, place: Workspace) -> Target:
+        """What was searched for."""
+        return Target(self.device, self.runtime, self.setting, place)
+
+    def command(self, out: str, uncertified: bool = False) -> str:
+        """The command line that asks for the same search."""
+        at, plain = self.setting, Setting()
+        return command(
+            "search", space=self.space, budget_ms=_exact(self.budget_ms), budget=_exact_each(self.budget),
+            statistic=self.statistic, device=self.device, runtime=self.runtime,
+            batch=at.batch if at.batch != plain.batch else None, threads=at.threads if at.threads != plain.threads else None,
+            dtype=at.dtype if at.dtype != plain.dtype else None, strategy=self.strategy, objective=self.objective,
+            gamma=_exact(self.gamma), proxy=self.proxy, evaluations=self.evaluations, seed=self.seed,
+            limit=_exact_each(self.limits), plain=not self.by_upper, uncertified=uncertified, out=out,
+        )  # fmt: skip
+
+
+def bounds_of(
+    budget_ms: float | None, budget: Mapping[str, float] | None, limits: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Every limited cost and the most it may be, the budget first.
+
+    Raises:
+        UsageError: there is none, one is no positive number, or a cost has two.
+    """
+    if budget_ms is not None and budget:
+        raise UsageError("A search has one budget: give --budget-ms or --budget, and the other cost as a --limit.")
+    if budget and len(budget) > 1:
+        raise UsageError(f"A search has one budget, got {', '.join(budget)}: make all but one of them a --limit.")
+    first = {LATENCY: budget_ms} if budget_ms is not None else dict(budget or {})
+    bounds = {name: check_budget(name, at_most) for name, at_most in {**first, **(limits or {})}.items()}
+    if twice := [name for name in limits or {} if name in first]:
+        raise UsageError(f"{twice[0]} is the budget and has a --limit, too: leave one of them out.")
+    if not bounds:
+        raise UsageError("A search needs something to keep: --budget-ms MS, --budget COST=VALUE or at least one --limit.")
+    return bounds
+
+
+def claim(folder: Path, settings: Settings) -> None:
+    """Makes the folder this search's own, or recognises it as such.
+
+    Raises:
+        UsageError: it holds another search; the message says in what they differ.
+    """
+    path, now = folder / SETTINGS_NAME, settings.document()
+    if not path.exists():
+        write_json(path, now)
+        return
+    before = read_json(path, "search settings")
+    for name, value in now.items():
+        if before.get(name) != value and (name in before or name not in LATER):
+            raise UsageError(
+                f"{folder} holds another search: {name} was {before.get(name)!r}, now {value!r}. Choose another --out."
+            )
+
+
+def _exact(value: float | None) -> str | None:
+    """A number as it reads back to the last bit."""
+    return None if value is None else repr(value)
+
+
+def _exact_each(values: Mapping[str, float] | None) -> dict[str, str] | None:
+    return {name: repr(value) for name, value in values.items()} if values else None

@@ -1,0 +1,186 @@
+"""The report of a search that limits no latency of its device: sizes, instructions, latencies of other devices.
+
+What the finalists have was told once more after the search, as each cost's kind says; the page says how, and whether the
+budget was kept. Where its cost could not be measured or counted on whole networks, it says why and gives no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwbench.core import schema
+from hwbench.core.files import read_json
+from hwbench.optimize import schema as optimize_schema
+from hwbench.optimize.cost_kind import upper_name
+from hwbench.optimize.result import SearchResult
+from hwbench.optimize.settings import Settings
+from hwbench.study import figures
+from hwbench.study.figures import Point
+from hwbench.study.provenance import made_from
+from hwbench.study.render import MISSING, Block, Section, limits_table, winner_table
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What there is to report."""
+
+    folder: Path
+    result: SearchResult
+    verification: Mapping[str, Any]
+    trials: Mapping[str, np.ndarray]
+    """Accuracy and the first limited cost (`cost`, `upper`) of those that have a score."""
+
+    @property
+    def settings(self) -> Settings:
+        """What was searched, and how."""
+        return self.result.settings
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The budget, or the first limit where there is none, as verify found it."""
+        found: Mapping[str, Any] = self.verification["limits"][0]
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """Whether the winner keeps it, where that was checked on the networks themselves."""
+        return "not verified" if not self.first["measured"] else "kept" if self.first["kept"] else "broken"
+
+    @property
+    def word(self) -> str:
+        """What the first bound is called."""
+        return "budget" if self.settings.budget else "limit"
+
+
+def read(folder: Path) -> Counted:
+    """The files of such a search."""
+    result = SearchResult.read(folder)
+    table = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
+    accuracy = np.array(table.column("accuracy").to_pylist(), float)
+    costs = [dict(each) for each in table.column("costs").to_pylist()]
+    name = result.settings.first
+    columns = {
+        "accuracy": accuracy,
+        "cost": np.array([each[name] for each in costs], float),
+        "upper": np.array([each[upper_name(name)] for each in costs], float),
+    }
+    scored = ~np.isnan(accuracy)
+    return Counted(
+        folder=folder,
+        result=result,
+        verification=read_json(folder / "verification.json", "verification"),
+        trials={key: column[scored] for key, column in columns.items()},
+    )
+
+
+def subtitle_of(e: Counted) -> str:
+    """How it was searched, in one line."""
+    asked = e.settings
+    return (
+        f"{asked.strategy} search, {asked.objective} objective, {asked.proxy} as the stand-in for accuracy; no latency of "
+        f"{asked.device} is limited, and none was measured"
+    )
+
+
+def sections_of(e: Counted) -> list[Section]:
+    """All sections, in order."""
+    return [_answer(e), _finalists(e), _front(e), *_predictors(e), made_from(e.result, e.folder)]
+
+
+def main_rows(e: Counted) -> list[dict[str, Any]]:
+    """The main table as plain values: what every finalist has of each limited cost, as verify found it."""
+    limits = e.verification["limits"]
+    return [
+        {
+            "network": "winner" if i == 0 else f"finalist {i + 1}",
+            "proxy": facts["accuracy"],
+            **{each["name"]: each["values"][i] if each["values"] else facts[each["name"]] for each in limits},
+            "kept": bool(e.first["values"][i] <= e.first["most"]) if e.first["measured"] else None,
+        }
+        for i, facts in enumerate(e.result.finalists[: len(e.result.networks)])
+    ]
+
+
+def _answer(e: Counted) -> Section:
+    asked, first, winner = e.settings, e.first, main_rows(e)[0]
+    name, at_most = first["name"], f"{first['most']:.6g}"
+    of = f"{first['finalists']} of {first['of']} finalists within" if first["of"] else "nobody could be checked"
+    cards = [
+        (name, f"{winner[name]:.6g}", first["how"]),
+        (f"{e.word} {e.verdict}", at_most, of),
+        (asked.proxy, f"{winner['proxy']:.4g}", "stands in for accuracy"),
+    ]
+    text = (
+        f"The winner is the best network of {asked.space} that {e.result.evaluated:,} evaluations found within "
+        f"{asked.asked}. It has {name} {winner[name]:.6g} ({first['how']}): the {e.word} of {at_most} was {e.verdict}."
+    )
+    notes = [f"{asked.proxy} stands in for accuracy: no network was trained."]
+    if e.verification["why"]:
+        notes.append(f"Not verified: {e.verification['why']}")
+    if e.verdict == "broken":
+        notes.append(_instead(e))
+    return "The answer", [
+        Block("cards", rows=cards),
+        Block("text", text),
+        winner_table(e.result.networks.values[0]),
+        Block("notes", "Read with care", rows=[(note,) for note in notes]),
+    ]
+
+
+def _instead(e: Counted) -> str:
+    best = e.verification["best_kept"]
+    if best is None:
+        return "No finalist kept every limit: search again with a smaller budget and another --out."
+    return f"Finalist {best['finalist'] + 1} is the best that kept every limit: {best['architecture']}"
+
+
+def _finalists(e: Counted) -> Section:
+    rows = main_rows(e)
+    names = list(e.settings.bounds)
+    words = {True: "yes", False: "no", None: MISSING}
+    cells = [
+        (row["network"], f"{row['proxy']:.4g}", *(f"{row[name]:.6g}" for name in names), words[row["kept"]]) for row in rows
+    ]
+    head = ("network", e.settings.proxy, *names, f"{e.word} kept")
+    return "Winner and finalists", [
+        Block("table", "Every limited cost as it was told once more after the search.", head, cells),
+        limits_table(e.verification["limits"]),
+    ]
+
+
+def _front(e: Counted) -> Section:
+    name, at_most, n = e.first["name"], e.first["most"], len(e.trials["cost"])
+    best = [(point[name], point["accuracy"]) for point in e.result.front]
+    # the picture knows one cost, whatever it is called
+    trials = {"latency_ms": e.trials["cost"], "upper_ms": e.trials["upper"], "accuracy": e.trials["accuracy"]}
+    role = ["winner"] + ["finalist"] * len(e.result.networks)
+    points = [
+        Point(role[i] if e.first["measured"] else "predicted", row["proxy"], e.result.finalists[i][name], *[row[name]] * 3)
+        for i, row in enumerate(main_rows(e))
+    ]
+    svg = figures.front(trials, best, points, at_most, 0.0, (name, e.settings.proxy))
+    caption = (
+        f"Score against {name} of {min(n, figures.MAX_CLOUD):,} of the {n:,} scored trials; blue if within the {e.word} of "
+        f"{at_most:.6g} (vertical line). Blue line: the {len(best)} trials no other beats in both. Rings: finalists as the "
+        "search saw them; filled markers: as verify found them. Right: the same, enlarged."
+    )
+    return "Pareto front", [Block("picture", caption, name="front", svg=svg)]
+
+
+def _predictors(e: Counted) -> list[Section]:
+    """The predictors behind limited latencies of other devices."""
+    rows = [
+        (
+            cost, str(used["name"]), ", ".join(used["spaces"]) or "no space",
+            MISSING if used["mean_abs_error"] is None else f"{100 * used['mean_abs_error']:.2f}",
+            "yes" if used["certified"] else "no",
+        )
+        for cost, used in e.result.predictors.items()
+    ]  # fmt: skip
+    head = ("cost", "predictor", "calibrated on", "mean error [%]", "certified")
+    return [("Predictors", [Block("table", "What predicted latencies rest on.", head, rows)])] if rows else []
