@@ -154,7 +154,7 @@ def _networks(e: Evidence) -> Section:
         f"for {s}. {SPREAD_NOTE}"
     )
     limits = limits_table(e.verification.get("limits", []))
-    blocks = [Block("table", caption, columns, rows), *([limits] if len(e.settings.bounds) > 1 else [])]
+    blocks = [Block("table", caption, columns, rows), *([limits] if len(limits.rows) > 1 else [])]
     if e.random:
         errors = np.abs([_error(row) for row in e.random])
         late = sum(row["measured_ms"] > row["upper_ms"] for row in e.random)

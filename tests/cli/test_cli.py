@@ -124,7 +124,7 @@ def test_unknown_names_are_answered_with_the_nearest(fitted_workspace, tmp_path)
 def test_bad_budgets(fitted_workspace, tmp_path):
     search = ("search", "--space", "autoformer-tiny", "--out", tmp_path / "s", "--workspace", fitted_workspace)
     fails(*search, "--budget-ms", -3, says="positive", code=2)
-    printed = fails(*search, "--budget-ms", 0.001, "--json", says="smallest reachable latency", code=2)
+    printed = fails(*search, "--budget-ms", 0.001, "--json", says="least reachable is latency_ms", code=2)
     document = json.loads(printed.splitlines()[-1])
     assert document["error"] == "InfeasibleBudget"
     assert document["latency_ms"] > 0.001

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwbench.optimize.cost import summed_cost
+from hwbench.optimize.cost import op_cost
 from tests.space.test_compiled import everything, random_values
 
 
 def test_the_upper_bound_is_the_value_with_its_margin(mixer):
     values = random_values(mixer)
-    cost = summed_cost(mixer, "latency_ms@x/y", "ms", lambda specs: np.array([abs(values[s]) for s in specs]), 2.0, margin=0.1)
+    cost = op_cost(mixer, "latency_ms@x/y", "ms", lambda specs: np.array([abs(values[s]) for s in specs]), 2.0, margin=0.1)
     population = everything(mixer)
     assert cost.upper(population) == pytest.approx(1.1 * cost.value(population), rel=1e-15)
     least, column = cost.least()

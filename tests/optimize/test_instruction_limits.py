@@ -12,7 +12,7 @@ from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.optimize import limit
+from hwbench.optimize.cost_kind import instructions_m
 from hwbench.profiler.profile import ProfileResult, profile_specs
 
 DEVICE = "emulated-x86-64"
@@ -32,14 +32,14 @@ def test_no_predictor_is_fitted_on_counts(counted):
 
 
 def test_a_limit_sums_the_rows_and_names_what_is_missing(counted):
-    place = counted.path.parents[2]
-    found = limit.instructions_m(f"instructions_m@{DEVICE}", SPECS, "onnxruntime", Setting(), place)
+    target = Target.of(workspace=counted.path.parents[2])
+    found = instructions_m(f"instructions_m@{DEVICE}", SPECS, target)
     np.testing.assert_allclose(found, Lut.read(counted.path).column(SPECS, Target(DEVICE), luts.INSTRUCTIONS) / 1e6)
     other = OpSpec.of("gelu", tokens=3, dim=4)
     with pytest.raises(
         MissingOps,
         match=rf"1 ops have no instructions at .* Run: hwbench profile --device {DEVICE} .*, with the search space",
     ):
-        limit.instructions_m(f"instructions_m@{DEVICE}", [other], "onnxruntime", Setting(), place)
+        instructions_m(f"instructions_m@{DEVICE}", [other], target)
     with pytest.raises(UsageError, match="There is no table of openvino on emulated-x86-64"):
-        limit.instructions_m(f"instructions_m@{DEVICE}/openvino", SPECS, "onnxruntime", Setting(), place)
+        instructions_m(f"instructions_m@{DEVICE}/openvino", SPECS, target)

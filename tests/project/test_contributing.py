@@ -13,7 +13,7 @@ import pytest
 
 import hwbench
 from hwbench.core import registry
-from hwbench.optimize.limit import SIZES
+from hwbench.optimize.cost_kind import KINDS
 
 ROOT = Path(hwbench.__file__).parents[1]
 TEXT, README = (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "README.md").read_text()
@@ -116,7 +116,7 @@ def test_the_search_the_readme_shows_runs(python):
 
 def test_the_readme_lists_every_limit_and_objective():
     part = README.split("## Searching")[1].split("\n## ")[0]
-    for name in [*SIZES, *registry.names("objective")]:
+    for name in [*KINDS, *registry.names("objective")]:
         assert f"`{name}" in part, f"the README's search does not mention {name}"
 
 

@@ -92,7 +92,7 @@ def test_two_devices_at_once(tmp_path):
 
 
 def test_a_budget_out_of_reach_is_answered_with_the_least_of_all_cells(tmp_path):
-    with pytest.raises(UsageError, match="the smallest reachable latency is"):
+    with pytest.raises(UsageError, match="the least reachable is latency_ms"):
         hwbench.search(CELLS, 1e-3, tmp_path / "none", device="edge-tpu", workspace=tmp_path)
 
 

@@ -15,10 +15,13 @@ import hwbench
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
 from hwbench.core.files import without_nan
+from hwbench.core.workspace import Workspace
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import Lut
+from hwbench.optimize.cost_kind import Recount
+from hwbench.optimize.result import SearchResult
 from hwbench.profiler.networks import measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.space.activity import sample
@@ -113,12 +116,18 @@ def test_the_summary_by_hand(verified):
 
 
 def test_a_budget_that_was_broken_is_counted_as_broken():
-    def rows(*measured: float) -> list[dict]:
-        roles = ["winner", "finalist", "finalist", "random"]
-        return [{"role": r, "measured_ms": ms} for r, ms in zip(roles, measured, strict=True)]
+    def kept(*measured: float) -> dict:
+        return found_of.verdict(found_of.checked("latency_ms", 10.0, Recount("measured", measured)))
 
-    assert verify._kept(rows(10.0, 9.0, 11.0, 5.0), 10.0) == {"winner": True, "finalists": 2, "of": 3}
-    assert verify._kept(rows(10.1, 9.0, 11.0, 5.0), 10.0) == {"winner": False, "finalists": 1, "of": 3}
+    assert kept(10.0, 9.0, 11.0) == {"winner": True, "finalists": 2, "of": 3}
+    assert kept(10.1, 9.0, 11.0) == {"winner": False, "finalists": 1, "of": 3}
+    assert kept() == {"winner": None, "finalists": None, "of": 0}  # nothing was measured, nothing is claimed
+
+
+def limits_of(folder, root, search: dict, about: dict, *measured: float) -> list[dict]:
+    """What verify says of the limits of a search, where it measured these latencies."""
+    found = SearchResult.of({**search, "search": about})
+    return verify.check_limits(folder, found, Recount("measured here (min)", measured, True), Workspace.at(root))
 
 
 ELSEWHERE = "elsewhere"
@@ -176,26 +185,21 @@ def test_the_command_says_of_every_limit_what_was_kept(limited, fast_policy, mon
 
 def test_a_limit_that_is_broken_or_cannot_be_checked_says_so(limited):
     about = json.loads(json.dumps(limited.search["search"]))
-    finalists = of_values(SPACE, limited.search["architectures"])
-    rows = [{"measured_ms": 5.0}, {"measured_ms": 15.0}]
+    at = (limited.folder, limited.root, limited.search)
     about.update(budget_ms=10.0, limits={"params_m": 1.0, f"latency_ms@{ELSEWHERE}": 1e-3, "latency_ms@nowhere": 1.0})
     about["other_predictors"]["latency_ms@nowhere"] = "anyone"
-    budget, size, other, gone = verify.check_limits(
-        limited.folder, {"space": SPACE, "search": about}, finalists, rows, limited.root
-    )
+    budget, size, other, gone = limits_of(*at, about, 5.0, 15.0)
     assert (budget["winner"], budget["kept"], budget["finalists"], budget["of"]) == (5.0, True, 1, 2)
     assert (size["kept"], size["finalists"], size["of"]) == (False, 0, 2)
     assert (other["kept"], other["finalists"]) == (False, 0)
     assert gone["how"].startswith("not checked: Unknown device 'nowhere'")
     assert (gone["winner"], gone["kept"], gone["finalists"], gone["of"]) == (None, None, None, 0)
     about["other_predictors"][f"latency_ms@{ELSEWHERE}"] = "of another day"
-    replaced = verify.check_limits(limited.folder, {"space": SPACE, "search": about}, finalists, rows, limited.root)[2]
+    replaced = limits_of(*at, about, 5.0, 15.0)[2]
     assert replaced["how"].startswith(f"not checked: The predictor {limited.folder} was searched with (of another day) is gone")
     assert replaced["kept"] is None  # another predictor's word would say nothing of this search
     about["other_predictors"].update(limited.search["search"]["other_predictors"])
-    plain = verify.check_limits(
-        limited.folder, {"space": SPACE, "search": {**about, "bound": "plain"}}, finalists, rows, limited.root
-    )[2]
+    plain = limits_of(*at, {**about, "bound": "plain"}, 5.0, 15.0)[2]
     assert plain["how"].startswith("predicted, not measured")
     assert plain["winner"] < other["winner"]
 
@@ -205,9 +209,7 @@ def test_a_search_without_limits_has_its_budget_alone(verified):
     assert (budget["name"], budget["most"], budget["kept"]) == ("latency_ms", 1e6, True)
     assert budget["winner"] == role(verified, "winner")[0]["measured_ms"]
     before = {k: v for k, v in verified.search["search"].items() if k != "limits"}  # as older searches are stored
-    rows = [row for row in verified.rows if row["role"] != "random"]
-    finalists = of_values(SPACE, verified.search["architectures"])
-    assert len(verify.check_limits(verified.folder, {"space": SPACE, "search": before}, finalists, rows, verified.root)) == 1
+    assert len(limits_of(verified.folder, verified.root, verified.search, before, 5.0, 6.0)) == 1
 
 
 def test_verifying_again_measures_nothing_anew(verified, fast_policy, monkeypatch):
@@ -330,11 +332,12 @@ def test_what_is_in_doubt_is_told_with_verdict_and_spread():
 
 def test_the_best_finalist_that_kept_every_limit_is_offered(mixer):
     finalists = Architectures(mixer, sample(mixer, 3, np.random.default_rng(0)))
-    about = {"finalists": [{"accuracy": a} for a in (3.0, 2.0, 1.0)]}
+    found = SimpleNamespace(networks=finalists, finalists=[{"accuracy": a} for a in (3.0, 2.0, 1.0)])
     rows = doubtful_rows(11.0, 9.0, 8.0)
 
     def best(*limits: tuple[float, list[float]]) -> int | None:
-        told = found_of.best_kept(about, finalists, rows, [{"most": most, "values": values} for most, values in limits])
+        checked = [{"name": f"cost{i}", "most": most, "values": values} for i, (most, values) in enumerate(limits)]
+        told = found_of.best_kept(found, rows, checked)
         if told is not None:
             assert told["architecture"] == finalists.values[told["finalist"]]
             assert told["measured_ms"] == rows[told["finalist"]]["measured_ms"]
@@ -371,8 +374,7 @@ def test_the_command_says_beside_a_broken_budget_what_is_in_doubt_and_what_to_ta
 def test_instructions_are_summed_where_no_emulator_is_set_up(verified, monkeypatch, tmp_path):
     monkeypatch.setenv("HWBENCH_CACHE", str(tmp_path))
     about = {**verified.search["search"], "limits": {"instructions_m@emulated-cortex-a72": 1e6, "instructions_m@pi5": 1.0}}
-    finalists = of_values(SPACE, verified.search["architectures"])
-    summed, gone = verify.check_limits(verified.folder, {"space": SPACE, "search": about}, finalists, [], verified.root)[1:]
+    summed, gone = limits_of(verified.folder, verified.root, verified.search, about)[1:]
     assert (summed["how"], summed["kept"], summed["of"]) == ("sum of counted rows", True, 2)
     assert summed["winner"] > 100
     assert gone["how"].startswith("not checked: Unknown device 'pi5'")
