@@ -31,7 +31,7 @@ def run(
         str | None,
         typer.Option(
             "--strategy",
-            help="hwbench list strategies. [default: evolution where a score is a table look-up, else gp_ehvi]",
+            help="hwbench list strategies; by default evolution where a score is a table look-up, else gp-ehvi.",
         ),
     ] = None,
     objective: Annotated[str, typer.Option("--objective", help="hwbench list objectives.")] = "constrained",
@@ -39,7 +39,7 @@ def run(
     statistic: options.Statistic = "min",
     evaluations: Annotated[
         int | None,
-        typer.Option("--evaluations", help="Architectures scored. [default: 10000 where a score is a table look-up, else 300]"),
+        typer.Option("--evaluations", help="Architectures scored; by default 10000 where a score is a table look-up, else 300."),
     ] = None,
     gamma: Annotated[float | None, typer.Option("--gamma", help="Exponent of the MnasNet reward, <= 0.")] = None,
     plain: Annotated[

@@ -46,7 +46,7 @@ from hwbench.space.architectures import RESULT_NAME
 from hwbench.space.base import Space
 
 NEAREST_NAME = "nearest.json"
-CHEAP, EXPENSIVE = ("evolution", 10_000), ("gp_ehvi", 300)
+CHEAP, EXPENSIVE = ("evolution", 10_000), ("gp-ehvi", 300)
 """Strategy and evaluations where a score costs a table look-up, and where it costs more."""
 
 
@@ -85,7 +85,7 @@ def search(
         setting: dtype, batch, threads.
         workspace: Where predictors and tables are.
         strategy: How architectures are proposed. If not given, the score's cost decides: `evolution` where it is a table
-            look-up, else `gp_ehvi`.
+            look-up, else `gp-ehvi`.
         objective: What is maximised.
         proxy: What stands in for accuracy.
         statistic: min or p50; what latency budgets limit.
