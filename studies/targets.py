@@ -33,7 +33,8 @@ from hwbench.device.target import Target
 from hwbench.lut.table import INSTRUCTIONS, Lut
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost import latency_cost
-from hwbench.optimize.limit import compiled
+from hwbench.optimize.cost_kind import Question
+from hwbench.optimize.limit import limits_of
 from hwbench.predictor import space_latency
 from hwbench.predictor.models import of_space
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
@@ -266,7 +267,8 @@ def winners_of(run: Run, name: str) -> dict[str, Any]:
             model = space_latency.load(Target.of("local", runtime, Setting(), workspace), space.name)
             cost = latency_cost(of_space(model, space, "min"), space, "latency_ms")
         else:
-            cost = compiled(space, {limit: 1.0}, "min", runtime, Setting(), workspace, False)[0].cost
+            question = Question(Target.of("local", runtime, Setting(), workspace / "first"))
+            cost = limits_of(space, {limit: 1.0}, question)[0].cost
         costs[source] = cost
         values = cost.value(drawn)
         budgets[source] = float(np.percentile(values[np.isfinite(values)], PERCENTILE))

@@ -39,7 +39,9 @@ def run(
     statistic: options.Statistic = "min",
     evaluations: Annotated[
         int | None,
-        typer.Option("--evaluations", help="Architectures scored; by default 10000 where a score is a table look-up, else 300."),
+        typer.Option(
+            "--evaluations", help="Architectures scored; by default 10000 where a score is a table look-up, else 300."
+        ),
     ] = None,
     gamma: Annotated[float | None, typer.Option("--gamma", help="Exponent of the MnasNet reward, <= 0.")] = None,
     plain: Annotated[
