@@ -5,10 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwbench.core import registry
 from hwbench.optimize.space_problem import problem
 from hwbench.optimize.variation import crossover, mutate, neighbours
 from hwbench.space.activity import canonical, sample
-from tests.space.test_contract import assert_valid, columns, every_space, plain_canonical, sizes, uniform
+from hwbench.testing.space import columns, plain_canonical, sizes, uniform
+from tests.space.test_contract import Nested
+
+SPACES = {**{name: registry.get("space", name) for name in registry.names("space")}, "nested": Nested()}
+every_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+
+
+def assert_valid(space, population):
+    """Every column is the canonical form of an architecture of the space."""
+    assert population.dtype == np.uint8
+    assert (population < np.array(sizes(space))[:, None]).all()
+    assert (population == canonical(space, population)).all()
 
 
 def goal(space):
