@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hwbench.core import registry
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json, write_json
@@ -21,6 +22,9 @@ UPPER_BOUND, PLAIN = "upper", "plain"
 """What of a predicted latency is compared with its limit."""
 LATER = ("bound", "budget")
 """Settings that searches of older versions did not state: there `certified` alone tells the bound, `budget_ms` the budget."""
+
+PARTS = ("space", "strategy", "objective", "proxy")
+"""Settings that name a part: an older name, or one with hyphens, is the same part."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +141,11 @@ def claim(folder: Path, settings: Settings) -> None:
         return
     before = read_json(path, "search settings")
     for name, value in now.items():
-        if before.get(name) != value and (name in before or name not in LATER):
-            raise UsageError(
-                f"{folder} holds another search: {name} was {before.get(name)!r}, now {value!r}. Choose another --out."
-            )
+        then = before.get(name)
+        if name in PARTS and isinstance(then, str):
+            then, value = registry.current(name, then), registry.current(name, value)
+        if then != value and (name in before or name not in LATER):
+            raise UsageError(f"{folder} holds another search: {name} was {then!r}, now {value!r}. Choose another --out.")
 
 
 def _exact(value: float | None) -> str | None:

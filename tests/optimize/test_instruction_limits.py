@@ -11,7 +11,7 @@ from hwbench.device import emulator
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
-from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.spec import OpSpec
 from hwbench.optimize.cost_kind import instructions_m
 from hwbench.profiler.profile import ProfileResult, profile_specs
 

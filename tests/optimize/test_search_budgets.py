@@ -219,11 +219,16 @@ def test_a_search_goes_on_with_what_it_began_with(tmp_path, monkeypatch):
     again = search(tmp_path, **asked, evaluations=None)
     assert (again["search"]["strategy"], again["search"]["evaluations"]) == ("evolution", 60)
     assert again["architectures"] == first["architectures"]
-    settings = json.loads((tmp_path / "search" / "settings.json").read_text())
-    settings["strategy"] = "default"
-    (tmp_path / "search" / "settings.json").write_text(json.dumps(settings))
-    with pytest.raises(UsageError, match="holds another search: strategy was 'default', now 'evolution'"):
-        search(tmp_path, **asked, strategy="evolution", evaluations=60)
+
+
+def test_an_older_name_of_a_strategy_is_the_same_search(tmp_path):
+    asked = {"budget": {"params_m": 6.5}, "evaluations": 40}
+    search(tmp_path, **asked, strategy="gp-ehvi")
+    path = tmp_path / "search" / "settings.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "strategy": "default"}))  # as version 0.1 wrote it
+    assert search(tmp_path, **asked, strategy="default")["search"]["evaluated"] == 40
+    with pytest.raises(UsageError, match="holds another search: strategy was 'gp_ehvi', now 'random'"):
+        search(tmp_path, **asked, strategy="random")
 
 
 # Kinds of costs
