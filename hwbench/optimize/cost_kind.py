@@ -166,12 +166,12 @@ def instructions_m(name: str, specs: Sequence[OpSpec], target: Target, space: st
         MissingOps: the table has no count of some op; the message has the command that would change that.
     """
     place = place_of(name, target)
-    _check_emulated(place)
     spaces = [] if space is None else [space]
+    _check_emulated(place, spaces)
     return luts.Lut.read(luts.find_lut(place, spaces)).column(specs, place, luts.INSTRUCTIONS, spaces) / 1e6
 
 
-def _check_emulated(place: Target) -> None:
+def _check_emulated(place: Target, spaces: Sequence[str]) -> None:
     """Raises unless instructions are counted on the device, with what can be done instead."""
     try:
         device = devices.get(place.device, place.workspace.root)
@@ -186,7 +186,7 @@ def _check_emulated(place: Target) -> None:
     if place.workspace.find("luts", place.device, f"{place.runtime}.parquet") is None and device.unreachable:
         raise UsageError(
             f"No instructions under {place.runtime} were counted on {place.device}, which is not set up. "
-            f"Run: {command('device setup', place.device)}, then: {command('profile', space='SPACE', **place.options)}"
+            f"First: {command('device setup', place.device)}. {luts.how_to_measure(place, spaces)}"
         )
 
 

@@ -125,7 +125,7 @@ def test_objectives_know_costs_only(tmp_path, objective):
         ),
         (
             {"budget": {"instructions_m@emulated-x86-64": 6}},
-            "hwbench profile --device emulated-x86-64",
+            "--space autoformer-tiny --device emulated-x86-64",
         ),
         (
             {"budget": {"latency_ms@emulated-cortex-a72": 6}},
