@@ -10,10 +10,11 @@ import pytest
 
 import hwbench
 from hwbench.core import registry
-from hwbench.core.errors import InfeasibleBudget, MeasurementError, MissingOps, UnknownName, UsageError
+from hwbench.core.errors import MeasurementError, MissingOps, UnknownName, UsageError
 from hwbench.device.target import Target
 from hwbench.optimize import loop
 from hwbench.optimize.cost import latency_cost
+from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.predictor import space_latency
 from hwbench.predictor.models import of_space
 from hwbench.space.values import from_values

@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 import hwbench
 from hwbench.accuracy.proxy.params import Params
 from hwbench.core import registry
-from hwbench.core.errors import InfeasibleBudget, UnknownName, UsageError
+from hwbench.core.errors import UnknownName, UsageError
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.network.op.base import op_of
 from hwbench.optimize import cost_kind
 from hwbench.optimize.cost import MAXIMUM, latency_cost
 from hwbench.optimize.cost_kind import Finished, Question, Recount, op_kind
+from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.settings import Settings
 from hwbench.predictor.base import Latencies

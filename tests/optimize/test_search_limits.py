@@ -13,12 +13,13 @@ import pytest
 import hwbench
 from hwbench.accuracy.proxy.params import Params
 from hwbench.core import registry
-from hwbench.core.errors import InfeasibleBudget, UsageError
+from hwbench.core.errors import UsageError
 from hwbench.device.target import Target
 from hwbench.network.op.base import network_parameters
 from hwbench.network.spec import Setting
 from hwbench.network.work import work_of
 from hwbench.optimize.cost import latency_cost, op_cost
+from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.optimize.feasibility import SURE, nearest, together
 from hwbench.optimize.limit import Limit
 from hwbench.optimize.problem import violation
