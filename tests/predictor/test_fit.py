@@ -121,7 +121,7 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
         with pytest.raises(MissingOps) as error:
             ask()
         assert "ops have no latency at fp32-b1-t1-back-to-back in" in one_line(error)
-        options = "--space bert --batch 1 --threads 1 --dtype fp32"
+        options = f"--space bert --workspace {fitted_workspace}"
         assert str(error.value).endswith(f"Run: hwbench profile {options}, then: hwbench fit {options}")
         assert all(key.startswith(("attention_block(", "ffn_block(", "pooled_head(", "token_")) for key in error.value.keys)
 

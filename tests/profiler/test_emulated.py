@@ -55,7 +55,7 @@ def test_counts_are_no_latencies(counted):
     with pytest.raises(MeasurementError, match="holds instructions, counted under emulation, and no latency"):
         table.require_timed()
     with pytest.raises(MissingOps, match="2 ops have no latency"):
-        table.latency_ms(SPECS, Setting(), "min")
+        table.column(SPECS, Target(DEVICE))
 
 
 def test_an_emulator_that_is_not_set_up_says_how(tmp_path: Path, monkeypatch):
