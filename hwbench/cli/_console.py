@@ -68,26 +68,36 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, s
 
 
 def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
-    """Which predictor speaks: its name, the spaces it was calibrated on, its age and its error."""
+    """Which predictor speaks for a space, and whether anything certifies it."""
+    _predictor(cost, used, f"networks of {space}", f"error on {space} unknown")
+    if not used["certified"]:
+        typer.echo(f"UNCERTIFIED: no calibration saw {space}; nothing says how often these bounds hold.")
+    if used.get("stale"):
+        typer.echo(f"note: {used['stale']}")
+
+
+def predictor_of(what: str, used: Mapping[str, Any], judged_on: str) -> None:
+    """Which predictor speaks where no space was asked for: of a model, of the rows of a table."""
+    _predictor(what, used, judged_on, "error unknown")
+
+
+def _predictor(what: str, used: Mapping[str, Any], judged_on: str, unknown: str) -> None:
+    """Its name, the spaces it was calibrated on, its age and its error."""
     from datetime import UTC, datetime
 
     age = "some time ago"
     if used["fitted_at"] is not None:
         days = (datetime.now(UTC) - datetime.fromisoformat(used["fitted_at"])).days
         age = "today" if days < 1 else f"{days} day{'s' * (days > 1)} ago"
-    error = f"error on {space} unknown"
+    error = unknown
     if used["mean_abs_error"] is not None:
-        error = f"{used['mean_abs_error']:.1%} mean error on {used['networks']} unseen networks of {space}"
+        error = f"{used['mean_abs_error']:.1%} mean error on {used['networks']} unseen {judged_on}"
     typer.echo(
-        f"{cost}: {used['name']} ({used['predictor']}), calibrated on {', '.join(used['spaces']) or 'no space'}, "
+        f"{what}: {used['name']} ({used['predictor']}), calibrated on {', '.join(used['spaces']) or 'no space'}, "
         f"fitted {age}, {error}"
     )
     if used.get("note"):
         typer.echo(f"note: {used['note']}")
-    if not used["certified"]:
-        typer.echo(f"UNCERTIFIED: no calibration saw {space}; nothing says how often these bounds hold.")
-    if used.get("stale"):
-        typer.echo(f"note: {used['stale']}")
 
 
 def short(key: str) -> str:

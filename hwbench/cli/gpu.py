@@ -77,6 +77,7 @@ def predict(
     from hwbench.predictor.gpu import model as gpus
 
     model, sheet = gpus.load(predictor), datasheet.of_device(files.get(gpu, workspace))
+    used = gpus.facts(predictor).document()
     if measured is not None:
         seen = schema.read_table(measured)
         if "latency_ms" not in seen.column_names:
@@ -95,8 +96,11 @@ def predict(
     unread = [name for name in asked.column_names if name not in ("op", *"BMNKH", "prediction", "low", "high")]
     rows = asked.slice(0, SHOWN).to_pylist()
     if json:
-        console.emit_json({"output": str(output), "gpu": sheet.name, "rows": len(ops), "unread_columns": unread})
+        console.emit_json(
+            {"output": str(output), "gpu": sheet.name, "rows": len(ops), "unread_columns": unread, "predictor": used}
+        )
         return
+    console.predictor_of("latency_ms", used, "GPUs, each left out in turn")
     known = f"{len(seen)} measured ops" if measured is not None else "its data sheet only"
     console.table(f"ms on {sheet.name}, from {known}; {len(ops)} ops -> {output}", rows)
     if unread:

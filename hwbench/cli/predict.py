@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +14,12 @@ from hwbench.cli import _options as options
 if TYPE_CHECKING:
     from hwbench.predictor.onnx_latency import ModelLatency
 
+OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "layers", "statistic")
+"""Options that say nothing of rows of a table."""
+
 
 def run(
+    context: typer.Context,
     model: Annotated[Path | None, typer.Argument(help="ONNX model, taken apart and priced kernel by kernel.")] = None,
     space: Annotated[str | None, typer.Option("--space", help="Search space whose architectures --arch gives.")] = None,
     arch: Annotated[Path | None, typer.Option("--arch", help="Architecture file, search.json or a search's folder.")] = None,
@@ -45,44 +50,48 @@ def run(
     given = [name for name, value in forms.items() if value is not None]
     if len(given) != 1:
         raise UsageError(f"Give one of {', '.join(forms)}; {' and '.join(given) or 'nothing'} was given.")
-    if model is not None:
-        _model(model, device, runtime, threads, batch, dtype, options.shapes(shape), layers, workspace, statistic, json)
-    elif space is None or arch is None:
+    if predictor is not None or source is not None:
+        options.refuse(context, OF_TARGETS, "--predictor knows one device and one number, its table's")
         if predictor is None or source is None or output is None:
             raise UsageError(f"{given[0]} belong together; one of them is missing.")
         _table(predictor, source, output, json)
+        return
+    options.refuse(context, ("output",), "predictions of models and architectures are printed")
+    if model is not None and batch != 1:
+        raise UsageError(f"An ONNX model's batch is its own; --batch {batch} cannot change it. Fix open sides with --shape.")
+    asked: dict[str, Any] = {
+        "device": device,
+        "runtime": runtime,
+        "setting": options.setting(dtype, batch, threads),
+        "workspace": workspace,
+        "statistic": statistic,
+    }
+    if model is not None:
+        _model(model, {**asked, "shapes": options.shapes(shape)}, layers, json)
+    elif space is None or arch is None:
+        raise UsageError(f"{given[0]} belong together; one of them is missing.")
     else:
-        _architectures(space, arch, device, runtime, threads, batch, dtype, workspace, statistic, json)
+        options.refuse(context, ("shape", "layers"), "architectures have shapes and ops of their own")
+        _architectures(space, arch, asked, json)
 
 
-def _architectures(
-    space: str,
-    arch: Path,
-    device: str,
-    runtime: str,
-    threads: int,
-    batch: int,
-    dtype: str,
-    workspace: Path,
-    statistic: str,
-    json: bool,
-) -> None:
+def _architectures(space: str, arch: Path, asked: Mapping[str, Any], json: bool) -> None:
     import hwbench
 
-    answers = hwbench.predict(space, arch, device, runtime, options.setting(dtype, batch, threads), workspace, statistic)
+    answers = hwbench.predict(space, arch, **asked)
     first = answers[0]
     if json:
         shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source", "certified", "predictor")}
         console.emit_json({"space": space, **shared, "predictions": answers})
         return
     rows = [
-        {"#": i, f"latency ms ({statistic})": a["latency_ms"], "low ms": a["low_ms"], "upper ms": a["upper_ms"],
+        {"#": i, f"latency ms ({first['statistic']})": a["latency_ms"], "low ms": a["low_ms"], "upper ms": a["upper_ms"],
          "coverage": f"{a['coverage']:.0%}"}
         for i, a in enumerate(answers)
     ]  # fmt: skip
     console.predictor("latency_ms", space, first["predictor"])
     typer.echo(f"from {first['source']}")
-    console.table(f"{space} on {first['device']} / {runtime} / {first['setting']}", rows)
+    console.table(f"{space} on {first['device']} / {first['runtime']} / {first['setting']}", rows)
 
 
 def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
@@ -92,32 +101,34 @@ def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
     if json:
         console.emit_json(done)
         return
+    console.predictor_of(done["target"], done["predictor"], "rows")
     typer.echo(f"{done['output']}: {done['rows']} rows, with prediction, low and high ({done['coverage']:.0%} interval)")
 
 
-def _model(
-    model: Path, device: str, runtime: str, threads: int, batch: int, dtype: str, shapes: dict[str, list[int]], layers: int,
-    workspace: Path, statistic: str, json: bool,
-) -> None:  # fmt: skip
-    import dataclasses
-
+def _model(model: Path, asked: Mapping[str, Any], layers: int, json: bool) -> None:
     import hwbench
-    from hwbench.core.errors import UsageError
 
-    if batch != 1:
-        raise UsageError(f"An ONNX model's batch is its own; --batch {batch} cannot change it. Fix open sides with --shape.")
-    setting = options.setting(dtype, 1, threads)
-    found: ModelLatency = hwbench.predict(
-        model, device=device, runtime=runtime, setting=setting, workspace=workspace, statistic=statistic, shapes=shapes
-    )
+    found: ModelLatency = hwbench.predict(model, **asked)
     if json:
-        console.emit_json(dataclasses.asdict(found))
+        console.emit_json(found)
         return
+    console.table(*_slowest(found, layers))
+    if found.fused:
+        typer.echo(f"fused by {found.runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
+    console.predictor_of("latency_ms", found.predictor, "networks of spaces left out in turn")
+    typer.echo(f"from {found.source}; {found.coverage:.0%} of the latency from measured kernels, the rest modelled")
+    typer.echo(
+        f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
+        f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
+    )
+
+
+def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:
+    """The kernels that take most of a model's time, repeats together: title and rows."""
     kinds: dict[str, list[float]] = {}
     for layer in found.layers:
         kinds.setdefault(layer.kernel, []).append(layer.latency_ms)
     first = {layer.kernel: layer for layer in reversed(found.layers)}
-    slowest = sorted(kinds, key=lambda key: -sum(kinds[key]))
     rows = [
         {
             "kernel": console.short(key),
@@ -127,13 +138,6 @@ def _model(
             "price": "measured" if first[key].measured else f"modelled, +-{first[key].doubt:.0%}",
             "first layer": first[key].name,
         }
-        for key in slowest[:layers]
+        for key in sorted(kinds, key=lambda key: -sum(kinds[key]))[:n]
     ]
-    console.table(f"Where the time goes: {len(found.layers)} kernels, {len(kinds)} different", rows)
-    if found.fused:
-        typer.echo(f"fused by {runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
-    typer.echo(f"from {found.source}; {found.coverage:.0%} of the latency from measured kernels, the rest modelled")
-    typer.echo(
-        f"{model.name} on {found.device} / {runtime} / {found.setting}: {found.latency_ms:.4g} ms "
-        f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {statistic})"
-    )
+    return f"Where the time goes: {len(found.layers)} kernels, {len(kinds)} different", rows

@@ -32,7 +32,7 @@ def run(
             raise UsageError("Give --choose N to learn what to measure, or --measured FILE to predict from it, not both.")
         if out is not None or device is not None:
             raise UsageError("--out and --device store what --measured FILE predicts; --choose N writes to --output FILE.")
-        chosen = transfer.choose(known, columns, choose, output)
+        chosen = transfer.choose(known, columns, n=choose, output=output)
         if json:
             console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
             return
@@ -41,7 +41,7 @@ def run(
         return
     if measured is None or (output is None and out is None):
         raise UsageError("Give --measured FILE and --output FILE (or --device NAME --out DIR), or --choose N.")
-    done = transfer.transfer(known, measured, columns, output, coverage, out, device)
+    done = transfer.transfer(known, measured, columns, output=output, coverage=coverage, out=out, device=device)
     if json:
         console.emit_json(done.document())
         return

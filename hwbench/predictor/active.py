@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.op_latency import OpModel, known
+from hwbench.predictor.row_order import first_rows, random_order, space_filling
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import ProfileResult, needed_specs, profile_specs
 from hwbench.space import activity, slots
@@ -175,63 +176,6 @@ def next_rows(
     return taken
 
 
-def first_rows(specs: Sequence[OpSpec], setting: Setting, seed: int = 0) -> list[int]:
-    """Rows that span every group: least and most work, then the farthest from those taken, two more than its sizes."""
-    taken = []
-    for at, places in _groups(specs, setting):
-        varied = int((np.ptp(places, axis=0) > 0).sum())
-        taken += [at[i] for i in _farthest(places, min(len(at), 2 + varied), [0, len(at) - 1], seed)]
-    return taken
-
-
-def _groups(specs: Sequence[OpSpec], setting: Setting) -> list[tuple[list[int], np.ndarray]]:
-    """(positions by rising work, log sizes scaled to 0..1) of every group."""
-    found: dict[str, list[int]] = {}
-    for i, spec in enumerate(specs):
-        found.setdefault(known(spec, setting).group, []).append(i)
-    groups = []
-    for at in found.values():
-        at.sort(key=lambda i: known(specs[i], setting).features["flops"])
-        sizes = np.log1p(np.array([list(known(specs[i], setting).numbers.values()) for i in at]))
-        span = np.ptp(sizes, axis=0)
-        groups.append((at, (sizes - sizes.min(axis=0)) / np.where(span > 0, span, 1.0)))
-    return groups
-
-
-def _farthest(places: np.ndarray, n: int, start: Sequence[int], seed: int) -> list[int]:
-    """Each next one lies farthest from all before; ties by chance."""
-    rng = np.random.default_rng(seed)
-    chosen = list(dict.fromkeys(start))[:n]
-    distance = np.min([np.linalg.norm(places - places[i], axis=1) for i in chosen], axis=0)
-    while len(chosen) < n:
-        distance[chosen] = -1.0
-        best = np.flatnonzero(distance >= distance.max() - 1e-12)
-        chosen.append(int(rng.choice(best)))
-        distance = np.minimum(distance, np.linalg.norm(places - places[chosen[-1]], axis=1))
-    return chosen
-
-
-def space_filling(specs: Sequence[OpSpec], setting: Setting, seed: int) -> list[int]:
-    """All rows in the order of a design that knows sizes only: the row farthest from those taken of its group is next."""
-    rng = np.random.default_rng(seed)
-    ranked: list[tuple[float, int]] = []
-    for at, places in _groups(specs, setting):
-        order = _farthest(places, len(at), [int(rng.integers(len(at)))], seed)
-        gaps = [np.inf]
-        for k in range(1, len(order)):
-            gaps.append(float(np.linalg.norm(places[order[:k]] - places[order[k]], axis=1).min()))
-        ranked += [(-gap, at[i]) for gap, i in zip(gaps, order, strict=True)]
-    return [i for _, i in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def random_order(specs: Sequence[OpSpec], setting: Setting, seed: int) -> list[int]:
-    """All rows in random order, but one of every group first: without it nothing can be said of its networks."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(specs)).tolist()
-    first = {known(specs[i], setting).group: i for i in reversed(order)}.values()
-    return [*first, *(i for i in order if i not in set(first))]
-
-
 Judge = Callable[[Mapping[str, float]], Mapping[str, float]]
 """Latencies of all rows, measured or filled, by key -> errors of networks (mean, p95)."""
 
@@ -275,16 +219,22 @@ def replay(
         model = OpModel(reach=np.inf, trees=False)
         model.fit([specs[i] for i in taken], true_ms[taken], setting)
         filled = np.where(usable, true_ms, model.predict(specs)[0])
-        if judge is None:
-            errors = np.abs(counts @ filled / (counts @ true_ms) - 1)
-            found: Mapping[str, float] = {"mean": float(errors.mean()), "p95": float(np.quantile(errors, 0.95))}
-        else:
-            found = judge({spec.key: float(ms) for spec, ms in zip(specs, filled, strict=True)})
-        steps.append(Step(len(taken), expected_error(model, specs, usable, counts), found))
+        errors = _true_errors(filled, true_ms, counts) if judge is None else judge(_by_key(specs, filled))
+        steps.append(Step(len(taken), expected_error(model, specs, usable, counts), errors))
         if usable.all():
             return steps
         more = next_rows(model, specs, usable, usable, counts, batch) if not queue else queue[len(taken) : len(taken) + batch]
         taken = [*taken, *more]
+
+
+def _true_errors(filled_ms: np.ndarray, true_ms: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+    """Errors of networks' sums against those of the full table."""
+    errors = np.abs(counts @ filled_ms / (counts @ true_ms) - 1)
+    return {"mean": float(errors.mean()), "p95": float(np.quantile(errors, 0.95))}
+
+
+def _by_key(specs: Sequence[OpSpec], values: np.ndarray) -> dict[str, float]:
+    return {spec.key: float(value) for spec, value in zip(specs, values, strict=True)}
 
 
 def batch_size(rows: int) -> int:
@@ -320,54 +270,88 @@ def profile_until(
     names = [space] if isinstance(space, str) else list(space)
     specs = needed_specs(names, level)
     counts = usage(names, specs, policy.seed)
-    setting, path = target.setting, luts.lut_path(target)
-    failed: dict[str, str] = {}
-    doubtful: dict[str, str] = {}
-    measured = 0
-    steps: list[Step] = []
+    table = _Table(specs, luts.lut_path(target), target.setting)
 
-    def measure(rows: Sequence[int]) -> ProfileResult:
-        nonlocal measured
+    def measure(rows: Sequence[int]) -> None:
         seeded = replace(policy, seed=policy.seed + len(steps))
-        done = profile_specs([specs[i] for i in rows], target, seeded)
-        failed.update(done.failed)
-        doubtful.update(done.doubtful)
-        measured += done.measured_rows
-        return done
+        table.take(profile_specs([specs[i] for i in rows], target, seeded))
 
-    done = measure(first_rows(specs, setting, policy.seed))
-    while True:
-        known_ms = latencies(Lut.read(path), specs, setting)
-        usable = ~np.isnan(known_ms)
-        barred = usable | np.array([spec.key in failed for spec in specs])
-        tick(int(barred.sum()), len(specs))
-        model = OpModel(reach=np.inf, trees=False)
-        model.fit([s for s, u in zip(specs, usable, strict=True) if u], known_ms[usable], setting)
-        lost = {known(s, setting).group for s, ms in zip(specs, model.predict(specs)[0], strict=True) if np.isnan(ms)}
-        if lost:
-            reason = next(why for key, why in failed.items() if known(OpSpec.parse(key), setting).group in lost)
-            raise MeasurementError(
-                f"No row of {', '.join(sorted(lost))} could be measured ({reason}); nothing can be estimated."
-            )
-        steps.append(Step(int(usable.sum()), expected_error(model, specs, usable, counts)))
-        reached = steps[-1].expected[asked.statistic] < asked.limit
-        more = [] if reached else next_rows(model, specs, usable, barred, counts, batch_size(len(specs)))
-        if not more:
-            break
+    steps: list[Step] = []
+    more = first_rows(specs, target.setting, policy.seed)
+    reached = False
+    while more:
         measure(more)
+        model = table.model()
+        tick(int(table.barred.sum()), len(specs))
+        steps.append(Step(int(table.usable.sum()), expected_error(model, specs, table.usable, counts)))
+        reached = steps[-1].expected[asked.statistic] < asked.limit
+        batch = batch_size(len(specs))
+        more = [] if reached else next_rows(model, specs, table.usable, table.barred, counts, batch)
     return ActiveResult(
-        path=path,
-        device=done.device,
+        path=table.path,
+        device=table.device,
         rows=len(specs),
-        usable_rows=int(usable.sum()),
-        measured_rows=measured,
+        usable_rows=int(table.usable.sum()),
+        measured_rows=table.measured,
         goal=str(asked),
         reached=reached,
         steps=steps,
-        failed=failed,
-        doubtful=doubtful,
+        failed=table.failed,
+        doubtful=table.doubtful,
         seconds=time.monotonic() - started,
     )
+
+
+@dataclass
+class _Table:
+    """A table of a space that is being filled: what is measured of it, and what could not be."""
+
+    specs: Sequence[OpSpec]
+    path: Path
+    setting: Setting
+    device: str = ""
+    measured: int = 0
+    """Rows measured by this call."""
+    failed: dict[str, str] = field(default_factory=dict)
+    doubtful: dict[str, str] = field(default_factory=dict)
+    known_ms: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def take(self, done: ProfileResult) -> None:
+        """Counts a batch that was measured."""
+        self.device = done.device
+        self.failed.update(done.failed)
+        self.doubtful.update(done.doubtful)
+        self.measured += done.measured_rows
+        self.known_ms = latencies(Lut.read(self.path), self.specs, self.setting)
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Which rows have a latency."""
+        return np.asarray(~np.isnan(self.known_ms))
+
+    @property
+    def barred(self) -> np.ndarray:
+        """Which rows need not be measured, or cannot be."""
+        return np.asarray(self.usable | np.array([spec.key in self.failed for spec in self.specs]))
+
+    def model(self) -> OpModel:
+        """A model of the rows so far.
+
+        Raises:
+            MeasurementError: of some group of ops no row could be measured.
+        """
+        model = OpModel(reach=np.inf, trees=False)
+        usable = self.usable
+        model.fit([s for s, u in zip(self.specs, usable, strict=True) if u], self.known_ms[usable], self.setting)
+        guess = model.predict(self.specs)[0]
+        lost = {known(s, self.setting).group for s, ms in zip(self.specs, guess, strict=True) if np.isnan(ms)}
+        if lost:
+            groups = {key: known(OpSpec.parse(key), self.setting).group for key in self.failed}
+            reason = next(why for key, why in self.failed.items() if groups[key] in lost)
+            raise MeasurementError(
+                f"No row of {', '.join(sorted(lost))} could be measured ({reason}); nothing can be estimated."
+            )
+        return model
 
 
 def latencies(table: Lut, specs: Sequence[OpSpec], setting: Setting) -> np.ndarray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,29 +88,17 @@ def fit(
     table.require_timed()
     training, heldout = calibration_sets(names, networks, holdout, seed)
     rows_ms, fill = complete_rows(table, setting, names)
-    needed = {s for a in (*training, *heldout) for network in lowering.networks(a.space, a.population) for s in network.specs}
-    missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
-    if missing:
-        raise luts.missing_ops(missing, target, table.path, names)
-    if stored:
-        measured = stored_networks([*training, *heldout], target)
-    else:
-        measured = measure_networks([*training, *heldout], target, policy, tick)
+    _require_rows([*training, *heldout], rows_ms, table, target)
+    measured = networks_of([*training, *heldout], target, stored, policy, tick)
     document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
     filled = sorted(fill["keys"]) if fill else []
     if filled:
         arrays[FILLED] = np.array(filled)
-    least = document["statistics"]["min"]
     card = {
         "kind": SUM,
         **provenance(target, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(rows_ms) - len(filled)), "networks": len(measured)},
-        "features": sorted(
-            {term for part in document["statistics"].values() for term in part["state"].get("coefficients", part["state"])}
-        ),
-        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
-        "coverage": least["coverage"],
-        "noise_ceiling": least["noise_ceiling"],
+        **_summary(document["statistics"]),
         **document,
         "fill": {k: v for k, v in fill.items() if k != "keys"} if fill else None,
         "lut": {
@@ -126,6 +113,35 @@ def fit(
     return Fitted(folder, cards.write(folder, SumCard, card, arrays), predictors, target, name, frozenset(filled))
 
 
+def _require_rows(sets: Sequence[Architectures], rows_ms: Mapping[str, float], table: Lut, target: Target) -> None:
+    """Raises MissingOps if an op of these networks has no latency."""
+    needed = {s for a in sets for network in lowering.networks(a.space, a.population) for s in network.specs}
+    missing = sorted(spec.key for spec in needed if spec.key not in rows_ms)
+    if missing:
+        raise luts.missing_ops(missing, target, table.path, list(dict.fromkeys(a.space.name for a in sets)))
+
+
+def networks_of(
+    sets: Sequence[Architectures], target: Target, stored: bool, policy: Policy = NETWORK_POLICY, tick: Tick = no_tick
+) -> dict[str, dict[str, Any]]:
+    """Key -> row of networks, measured now or taken from the stored table of networks."""
+    if stored:
+        return stored_networks(sets, target)
+    return measure_networks(sets, target, policy, tick)
+
+
+def _summary(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What every card states, from its statistics: the terms that are used, and how wrong the least latency is."""
+    least = statistics["min"]
+    terms = {term for part in statistics.values() for term in part["state"].get("coefficients", part["state"])}
+    return {
+        "features": sorted(terms),
+        "errors": {"test": least["holdout"], "test_by_space": least["holdout_by_space"], "fit": least["fitted"]},
+        "coverage": least["coverage"],
+        "noise_ceiling": least["noise_ceiling"],
+    }
+
+
 def provenance(target: Target, table: Lut, names: Sequence[str], networks: tuple[int, int], seed: int) -> dict[str, Any]:
     """What the card of any predictor of networks says of where its measurements come from; `networks`: (fit, holdout)."""
     return {
@@ -136,7 +152,6 @@ def provenance(target: Target, table: Lut, names: Sequence[str], networks: tuple
         "networks_per_space": dict(zip(("fit", "holdout"), networks, strict=True)),
         "seed": seed,
         "environment": dict(table.environment.values),
-        "fitted_at": datetime.now(UTC).isoformat(timespec="microseconds"),  # the newest of two fits counts
     }
 
 

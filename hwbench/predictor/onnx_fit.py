@@ -40,7 +40,6 @@ from hwbench.predictor.kernel_prices import (
 )  # fmt: skip
 from hwbench.predictor.onnx_latency import KERNELS, folder_name, network_kernels
 from hwbench.predictor.op_latency import OpModel
-from hwbench.profiler.networks import measure_networks
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
 
@@ -85,9 +84,8 @@ def fit_models(
     prices = _prices(table, target)
     drawn = fit.calibration_sets(names, networks, holdout, seed)
     training, heldout = ([Architectures(a.space, a.population[:, :MOST_EACH]) for a in each] for each in drawn)
-    everything = [*training, *heldout]
-    measured = fit.stored_networks(everything, target) if stored else measure_networks(everything, target, tick=tick)
-    kernels = {key: specs for each in everything for key, specs in _kernels(each, target).items()}
+    measured = fit.networks_of([*training, *heldout], target, stored, tick=tick)
+    kernels = {key: specs for each in (*training, *heldout) for key, specs in _kernels(each, target).items()}
     _require_prices(kernels, prices, target)
     sets = _Sets(training, heldout, {key: terms_of(specs, prices) for key, specs in kernels.items()}, measured)
     document = {statistic: sets.judged(column) for statistic, column in luts.STATISTICS.items()}

@@ -13,14 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.predictor import models, onnx_latency
+from hwbench.predictor.base import Latencies, LatencyModel
 from hwbench.predictor.space_latency import Fitted, check_statistic
 from hwbench.space import lowering
 from hwbench.space.architectures import of_values, read
+from hwbench.space.base import Space
 
 
 @registry.takes(runtime="runtime")
@@ -85,32 +89,42 @@ def _architectures(
         architectures = read(arch, space)
     else:
         architectures = of_values(space, [arch] if isinstance(arch, dict) else list(arch))
-    found = registry.get("space", space)
-    chosen = models.choose(found, statistic, target, uncertified=True)
-    told = chosen.latency.predict(architectures.population)
+    asked = registry.get("space", space)
+    chosen = models.choose(asked, statistic, target, uncertified=True)
+    facts = chosen.latency.facts
     shared = {
         "statistic": statistic,
-        "certified": chosen.latency.facts.certified,
-        "predictor": chosen.latency.facts.document(),
+        "certified": facts.certified,
+        "predictor": facts.document(),
         "device": chosen.model.target.device,
         "runtime": target.runtime,
         "setting": target.setting.key,
         "source": str(chosen.folder),
     }
-    answers = []
-    for i, (values, column) in enumerate(zip(architectures.values, architectures.population.T, strict=True)):
-        numbers = {
-            "latency_ms": float(told.value_ms[i]),
-            "upper_ms": float(told.high_ms[i]),
-            "low_ms": float(told.low_ms[i]),
-            "high_ms": float(told.high_ms[i]),
-            "coverage": float(told.coverage[i]),
-        }
-        ops_ms: dict[str, float] = {}
-        if isinstance(chosen.model, Fitted):  # what each op adds, for a view by layer
-            ops_ms = dict(chosen.model.predict(lowering.lower(found, column), statistic, space).ops_ms)
-        answers.append({"architecture": values, **numbers, **shared, "ops_ms": ops_ms})
-    return answers
+    told = _told(chosen.latency.predict(architectures.population))
+    return [
+        {"architecture": values, **numbers, **shared, "ops_ms": _ops_ms(chosen.model, asked, column, statistic)}
+        for values, numbers, column in zip(architectures.values, told, architectures.population.T, strict=True)
+    ]
+
+
+def _told(latencies: Latencies) -> list[dict[str, float]]:
+    """One row per network."""
+    columns = {
+        "latency_ms": latencies.value_ms,
+        "upper_ms": latencies.high_ms,
+        "low_ms": latencies.low_ms,
+        "high_ms": latencies.high_ms,
+        "coverage": latencies.coverage,
+    }
+    return [{name: float(values[i]) for name, values in columns.items()} for i in range(len(latencies.value_ms))]
+
+
+def _ops_ms(model: LatencyModel, space: Space, column: np.ndarray, statistic: str) -> dict[str, float]:
+    """What each op adds, for a view by layer; empty where the predictor is no sum of ops that were measured."""
+    if not isinstance(model, Fitted):
+        return {}
+    return dict(model.predict(lowering.lower(space, column), statistic, space.name).ops_ms)
 
 
 def _export(module: Any, example: Any, path: Path) -> None:

@@ -72,6 +72,8 @@ def test_fit_then_predict(predictor, asked, tmp_path):
     out = tmp_path / "o.parquet"
     shown = run("predict", "--predictor", predictor, "--gpu", L4, "--input", asked, "--output", out, "--workspace", ROOT)
     assert "from its data sheet only; 2 ops" in shown
+    assert f"{predictor.parent.name}/{predictor.name} (gpu-ops), calibrated on no space, fitted today" in shown
+    assert "mean error on 3 unseen GPUs, each left out in turn" in shown
     assert "Columns kept but not read: id." in shown
     written = pq.read_table(out).to_pydict()
     assert list(written) == ["id", "op", "B", "H", "prediction", "low", "high"]
@@ -82,6 +84,9 @@ def test_fit_then_predict(predictor, asked, tmp_path):
     pq.write_table(pq.read_table(asked).append_column("latency_ms", [slow]), measured)
     common = ("--predictor", predictor, "--gpu", L4, "--input", asked, "--output", out, "--workspace", ROOT)
     document = json.loads(run("predict", *common, "--measured", measured, "--json").splitlines()[-1])
+    used = document.pop("predictor")
+    assert (used["name"], used["certified"]) == (f"{predictor.parent.name}/{predictor.name}", False)
+    assert 0 < used["mean_abs_error"] < 1
     assert document == {"output": str(out), "gpu": L4, "rows": 2, "unread_columns": ["id"]}
     assert pq.read_table(out).to_pydict()["prediction"][0] > 1.2 * written["prediction"][0]
 

@@ -10,14 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import hwbench
 from hwbench.cli.main import build
+from hwbench.core.errors import UsageError
+from hwbench.core.workspace import packaged
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.predictor import active
+from hwbench.predictor import card as cards
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -135,4 +140,39 @@ def test_fit_from_stored_measurements(fitted_workspace, tmp_path):
     ],
 )  # fmt: skip
 def test_options_that_say_nothing_together_are_refused(tmp_path, asked, said):
-    assert said in refusal("fit", *asked, "--workspace", tmp_path)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        CliRunner().invoke(build(), ["fit", *asked, "--workspace", str(tmp_path)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--predictor", "p", "--input", "a", "--output", "b", "--device", "pi"), "its table's: leave out --device."),
+        (("--predictor", "p", "--input", "a"), "--predictor with --input and --output belong together"),
+        (("--space", "bert", "--arch", "a.json", "--shape", "x=1"), "shapes and ops of their own: leave out --shape."),
+        (("--space", "bert"), "--space with --arch belong together"),
+        (("m.onnx", "--output", "o.parquet"), "predictions of models and architectures are printed: leave out --output."),
+        (("m.onnx", "--batch", "2"), "An ONNX model's batch is its own"),
+        (("m.onnx", "--space", "bert"), "MODEL.onnx and --space with --arch was given"),
+    ],
+)
+def test_predict_refuses_options_that_say_nothing_together(tmp_path, asked, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        CliRunner().invoke(build(), ["predict", *asked, "--workspace", str(tmp_path)], catch_exceptions=False)
+
+
+def test_rows_of_a_table_are_predicted_by_a_predictor_that_is_named(tmp_path):
+    folder = packaged() / "predictors" / "raspberry-pi-4" / "hat-wmt14ende"
+    card = cards.read(folder)
+    columns = dict(zip(card.features, card.range.low, strict=True))
+    pq.write_table(pa.table({name: [value] for name, value in columns.items()}), tmp_path / "t.parquet")
+    asked = ["predict", "--predictor", folder, "--input", tmp_path / "t.parquet", "--output", tmp_path / "o.parquet"]
+    shown = CliRunner().invoke(build(), [*map(str, asked)], catch_exceptions=False).stdout
+    error = card.errors["test"]
+    assert (
+        f"{card.target}: raspberry-pi-4/hat-wmt14ende ({card.regressor}), calibrated on no space, fitted some time ago" in shown
+    )
+    assert f"{error['mean_abs_error']:.1%} mean error on {error['n']} unseen rows" in shown
+    printed = CliRunner().invoke(build(), [*map(str, asked), "--json"], catch_exceptions=False).stdout
+    used = json.loads(printed.splitlines()[-1])["predictor"]
+    assert (used["name"], used["certified"], used["networks"]) == ("raspberry-pi-4/hat-wmt14ende", False, error["n"])

@@ -209,6 +209,9 @@ def test_the_library_and_the_command_line_agree(tmp_path, workspace, capsys, mon
     printed = capsys.readouterr().out
     assert f"{answer.latency_ms:.4g} ms" in printed
     assert "90 % interval" in printed
+    name = f"{devices.local_name()}/onnx-onnxruntime-{Setting().key}"
+    assert f"latency_ms: {name} (onnx), calibrated on bert, nasvit, fitted today, error unknown" in printed
+    assert (document["predictor"]["name"], document["predictor"]["certified"]) == (name, False)
     assert "MatMul" in printed
 
 

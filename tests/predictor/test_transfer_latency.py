@@ -123,7 +123,8 @@ def test_the_card_says_what_it_rests_on(folder, stored):
 def test_it_is_certified_where_the_transfer_is_trusted(stored):
     facts = opened(stored).for_space(Mixer(), "p50").facts
     assert (facts.name, facts.predictor, facts.spaces) == ("synthetic-new/mixer", "transfer", ("mixer",))
-    assert (facts.certified, facts.networks, facts.fitted_at) == (True, 156, None)
+    assert (facts.certified, facts.networks, facts.fitted_at) == (True, 156, cards.read(stored).fitted_at)
+    assert facts.fitted_at is not None
     assert "from 12 measurements of the device and 6 other devices" in facts.note
     assert "whatever statistic" in facts.note
     doubted = opened(stored, trust=False, reason="it is unlike all of them").for_space(Mixer(), "min").facts

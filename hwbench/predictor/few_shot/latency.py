@@ -20,9 +20,7 @@ import numpy as np
 from hwbench.core import conformal
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
-from hwbench.core.files import fingerprint
 from hwbench.core.genes import ENUMERABLE
-from hwbench.core.typed_json import encode
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
@@ -31,6 +29,7 @@ from hwbench.predictor.card_types import TRANSFER, Choice, TransferCard
 from hwbench.predictor.space_latency import check_statistic
 from hwbench.predictor.tabular import latency as tabular
 from hwbench.predictor.tabular import positions
+from hwbench.predictor.tabular.facts import facts_of
 from hwbench.predictor.tabular.positions import ABSENT, Position
 from hwbench.space import activity
 from hwbench.space.base import Population, Space
@@ -133,15 +132,7 @@ def store(
         "reason": done["reason"],
         "unexplained": done["unexplained"],
         "nearest": done["nearest"],
-        "errors": {
-            "test": {
-                "n": judged,
-                "mean_abs_error": done["rehearsed_error"],
-                "spearman": done["rehearsed_spearman"],
-                "spearman_worst": done["rehearsed_spearman_worst"],
-                "how": f"each of {len(pairs)} known devices treated as new: error of the median device, mean rank correlation",
-            }
-        },
+        "errors": {"test": _errors(done, len(pairs), judged)},
         "coverage": _coverage(pairs, done),
         "noise_ceiling": {"mean_abs_error": None, "reason": "nobody measured the new device twice"},
         "warnings": list(done["warnings"]),
@@ -151,6 +142,16 @@ def store(
     return cards.write(
         out, TransferCard, card, {"codes": codes, "answers": predictions.answers, "measured": predictions.measured}
     )
+
+
+def _errors(done: Mapping[str, Any], devices: int, judged: int) -> dict[str, Any]:
+    return {
+        "n": judged,
+        "mean_abs_error": done["rehearsed_error"],
+        "spearman": done["rehearsed_spearman"],
+        "spearman_worst": done["rehearsed_spearman_worst"],
+        "how": f"each of {devices} known devices treated as new: error of the median device, mean rank correlation",
+    }
 
 
 def _coverage(pairs: Sequence[np.ndarray], done: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,23 +261,13 @@ class TransferLatency:
         return np.asarray(row[group[self._size :]])
 
     def _facts(self, space: Space) -> Facts:
-        card, test = self.card, self.card.errors["test"]
-        known, new = card.data
-        asked = (card.coverage or {})["asked"]
+        card, (known, new) = self.card, self.card.data
         doubt = "" if card.trust else f"; DO NOT TRUST: {card.reason}"
-        return Facts(
-            name=self.name,
-            predictor=TRANSFER,
-            spaces=(space.name,),
-            fitted_at=card.fitted_at,
-            mean_abs_error=test["mean_abs_error"],
-            networks=test["n"],
-            certified=card.trust and tabular.promises_enough(asked),
-            fingerprint=fingerprint(encode([card.choices, card.trust, card.coverage, card.arrays_sha256])),
-            card_sha256=cards.sha256_of(card),
-            note=f"from {new.rows} measurements of the device and {known.devices} other devices ({new.file}, "
-            f"{known.file}); the tables' {card.target}, whatever statistic that is{tabular.narrow(asked)}{doubt}",
+        note = (
+            f"from {new.rows} measurements of the device and {known.devices} other devices ({new.file}, {known.file}); "
+            f"the tables' {card.target}, whatever statistic that is{doubt}"
         )
+        return facts_of(card, self.name, space.name, (card.coverage or {})["asked"], card.trust, note)
 
 
 @dataclass

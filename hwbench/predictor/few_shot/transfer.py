@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEVICE, LATENCY = "device", "latency_ms"
+ROW = "__row"
+"""Column that numbers the rows of a table while it is read."""
 ADDED = ("prediction", "low", "high")
 LEAST_DEVICES, LEAST_MEASURED, LEAST_ARCHITECTURES = 3, 3, 20
 DRAWS, JUDGED = 4, 400
@@ -188,24 +190,37 @@ def transfer(
     population = learn(case.logs, case.blocks)
     new_device = posterior(prior(population), case.rows, case.new_logs)
     rehearsal = rehearse(population, case.logs, case.rows, coverage)
-    at = case.order
-    mean, doubt = new_device.mean(at), new_device.deviation(at)
-    low, high = rehearsal.band.bounds(np.exp(mean), doubt)
-    answers = np.stack([np.exp(mean), low, high])
+    value = np.exp(new_device.mean(case.order))
+    answers = np.stack([value, *rehearsal.band.bounds(value, new_device.deviation(case.order))])
     if output is not None:
         written = case.architectures(table)
         for name, column in zip(ADDED, answers, strict=True):
             written = written.append_column(name, [column])
         schema.write_table(Path(output), written)
+    done = replace(
+        _account(case, new_device, rehearsal, answers, coverage),
+        output=None if output is None else str(output),
+        predictor=None if out is None else str(out),
+    )
+    if out is not None and device is not None:
+        predictions = latency.Predictions(case.choices, answers, np.isin(case.order, case.rows))
+        judged = min(JUDGED, len(case.order))
+        latency.store(Path(out), device, (known, measured), predictions, done.document(), rehearsal.pairs, judged)
+    return done
+
+
+def _account(case: _Case, new_device: DevicePosterior, rehearsal: Rehearsal, answers: np.ndarray, coverage: float) -> Transfer:
+    """What is said of a transfer: how sure it is, what known devices say of such transfers, whom the new one is like."""
     trust, reason = verdict(new_device, rehearsal)
     likely = [i for i in np.argsort(-new_device.shares, kind="stable")[:3] if new_device.shares[i] >= 0.05]
-    done = Transfer(
-        output=None if output is None else str(output),
-        architectures=len(at),
+    value, low, high = answers
+    return Transfer(
+        output=None,
+        architectures=len(case.order),
         measured=len(case.rows),
         known_devices=len(case.devices),
         coverage=coverage,
-        median_width=float(np.median((high - low) / np.exp(mean))),
+        median_width=float(np.median((high - low) / value)),
         rehearsed_spearman=float(rehearsal.spearmans.mean()),
         rehearsed_spearman_worst=float(rehearsal.spearmans.min()),
         rehearsed_error=float(np.median(rehearsal.errors)),
@@ -214,12 +229,7 @@ def transfer(
         trust=trust,
         reason=reason,
         warnings=case.warnings,
-        predictor=None if out is None else str(out),
     )
-    if out is not None and device is not None:
-        predictions, judged = latency.Predictions(case.choices, answers, np.isin(at, case.rows)), min(JUDGED, len(at))
-        latency.store(Path(out), device, (known, measured), predictions, done.document(), rehearsal.pairs, judged)
-    return done
 
 
 def choose(known: str | Path, features: Sequence[str], n: int = 10, output: str | Path | None = None) -> Chosen:
@@ -268,36 +278,16 @@ class _Case:
 
     @classmethod
     def of(cls, table: pa.Table, new: pa.Table | None, features: Sequence[str], known: str, measured: str) -> _Case:
-        import pyarrow.compute as pc
-
         features = list(dict.fromkeys(features))
-        for name in (DEVICE, LATENCY):
-            if name in features:
-                raise UsageError(f"'{name}' is no architecture column; leave it out of --features.")
-            _need(table, name, known)
-        table = table.append_column("__row", [np.arange(table.num_rows)])
-        usable = table.filter(pc.is_valid(table[LATENCY]))
-        dropped = table.num_rows - usable.num_rows
-        warnings = [f"{dropped} rows of {known} have no latency and were left out"] if dropped else []
-        y = _latencies(usable, known)
+        usable, warnings = _usable(table, features, known)
+        n, y = usable.num_rows, _latencies(usable, known)
         names, device = np.unique(np.array(usable[DEVICE].cast("string").to_pylist(), object).astype(str), return_inverse=True)
         if len(names) < LEAST_DEVICES:
             raise UsageError(f"{known} has {len(names)} devices; at least {LEAST_DEVICES} are needed to learn from.")
         choices = positions.read(_stacked(usable, new, features, known, measured), features)
-        n = usable.num_rows
-        for position in choices:
-            foreign = np.setdiff1d(position.codes[n:], position.codes[:n])
-            if len(foreign) and not position.quantity:
-                level = position.levels[foreign[0]]
-                raise UsageError(f"{measured} has {position.name} = {level!r}, which no architecture of {known} has.")
+        _refuse_foreign(choices, n, known, measured)
         representative, group = positions.distinct(choices)
-        sums = np.zeros((len(representative), len(names)))
-        counts = np.zeros_like(sums)
-        np.add.at(sums, (group[:n], device), np.log(y))
-        np.add.at(counts, (group[:n], device), 1)
-        with np.errstate(invalid="ignore"):
-            logs = np.where(counts > 0, sums / counts, np.nan)
-        enough = counts.astype(bool).sum(axis=0) >= LEAST_ARCHITECTURES
+        logs, enough = _means(group[:n], device, np.log(y), (len(representative), len(names)))
         if enough.sum() < LEAST_DEVICES:
             few = f"{known} has fewer than {LEAST_DEVICES} devices"
             raise UsageError(f"{few} with {LEAST_ARCHITECTURES} architectures or more.")
@@ -305,28 +295,65 @@ class _Case:
             warnings.append(f"too few rows, left out: {', '.join(names[~enough])}")
         met, first = np.unique(group[:n], return_index=True)
         appearance = np.argsort(first, kind="stable")
-        others = [c for c in table.column_names if c not in {*features, DEVICE, LATENCY, "__row"}]
-        kept = [c for c in table.column_names if c in features or (c in others and _follows(usable[c], group[:n], first, met))]
         rows, means = np.empty(0, int), np.empty(0)
         if new is not None:
             rows, inverse = np.unique(group[n:], return_inverse=True)
             means = np.bincount(inverse, np.log(_latencies(new, measured))) / np.bincount(inverse)
         return cls(
-            [str(name) for name in names[enough]],
-            logs[:, enough],
-            columns_of(choices, representative),
-            rows,
-            means,
-            met[appearance],
-            [replace(position, codes=position.codes[representative[met[appearance]]]) for position in choices],
-            np.asarray(usable["__row"].to_numpy())[first[appearance]],
-            kept,
-            warnings,
+            devices=[str(name) for name in names[enough]],
+            logs=logs[:, enough],
+            blocks=columns_of(choices, representative),
+            rows=rows,
+            new_logs=means,
+            order=met[appearance],
+            choices=[replace(each, codes=each.codes[representative[met[appearance]]]) for each in choices],
+            first=np.asarray(usable[ROW].to_numpy())[first[appearance]],
+            kept=_describing(usable, features, group[:n], first, met),
+            warnings=warnings,
         )
 
     def architectures(self, table: pa.Table) -> pa.Table:
         """The known architectures, one row each."""
         return table.select(self.kept).take(self.first)
+
+
+def _usable(table: pa.Table, features: Sequence[str], known: str) -> tuple[pa.Table, list[str]]:
+    """The rows that have a latency, each with its number in a column ROW; and what a reader is to know."""
+    import pyarrow.compute as pc
+
+    for name in (DEVICE, LATENCY):
+        if name in features:
+            raise UsageError(f"'{name}' is no architecture column; leave it out of --features.")
+        _need(table, name, known)
+    table = table.append_column(ROW, [np.arange(table.num_rows)])
+    usable = table.filter(pc.is_valid(table[LATENCY]))
+    dropped = table.num_rows - usable.num_rows
+    return usable, [f"{dropped} rows of {known} have no latency and were left out"] if dropped else []
+
+
+def _refuse_foreign(choices: Sequence[positions.Position], n: int, known: str, measured: str) -> None:
+    """Raises if the new device measured a level that no known architecture (the first n) has."""
+    for position in choices:
+        foreign = np.setdiff1d(position.codes[n:], position.codes[:n])
+        if len(foreign) and not position.quantity:
+            level = position.levels[foreign[0]]
+            raise UsageError(f"{measured} has {position.name} = {level!r}, which no architecture of {known} has.")
+
+
+def _means(group: np.ndarray, device: np.ndarray, logs: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """(mean of each architecture on each device, NaN where there is none; which devices have enough of them)."""
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, (group, device), logs)
+    np.add.at(counts, (group, device), 1)
+    with np.errstate(invalid="ignore"):
+        means = np.where(counts > 0, sums / counts, np.nan)
+    return means, counts.astype(bool).sum(axis=0) >= LEAST_ARCHITECTURES
+
+
+def _describing(usable: pa.Table, features: Sequence[str], group: np.ndarray, first: np.ndarray, met: np.ndarray) -> list[str]:
+    """The architecture columns, and others whose values the architecture decides."""
+    others = [c for c in usable.column_names if c not in {*features, DEVICE, LATENCY, ROW}]
+    return [c for c in usable.column_names if c in features or (c in others and _follows(usable[c], group, first, met))]
 
 
 def columns_of(choices: Sequence[positions.Position], rows: np.ndarray) -> list[np.ndarray]:

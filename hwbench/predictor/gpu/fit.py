@@ -97,15 +97,8 @@ def make(
     coverage |= {how: _errors_of(by_kind, "covered") for how, by_kind in model.judged.items()}
     if adapt_to:
         own = rows.take(np.flatnonzero((rows.gpu == adapt_to) & (rows.campaign == "test")))
-        shown = spread_over_kinds(own.ops.kind, np.arange(len(own)), measured, 0)
-        model = model.adapt(known[adapt_to], own.ops.take(shown), own.ms[shown])
-        rest = own.take(np.setdiff1d(np.arange(len(own)), shown))
-        ms, _ = model.predict(known[adapt_to], rest.ops)
-        low, high = model.bounds(known[adapt_to], rest.ops)
-        error, inside = np.abs(ms / rest.ms - 1), (low <= rest.ms) & (rest.ms <= high)
-        each = {kind: rest.ops.kind == kind for kind in model.kinds}
-        errors[f"{adapt_to}, {len(rest)} other rows"] = {kind: float(error[at].mean()) for kind, at in each.items()}
-        coverage[f"{adapt_to}, {len(rest)} other rows"] = {kind: float(inside[at].mean()) for kind, at in each.items()}
+        model, rest, error, inside = _adapt(model, known[adapt_to], own, measured)
+        errors[f"{adapt_to}, {rest} other rows"], coverage[f"{adapt_to}, {rest} other rows"] = error, inside
     values, arrays = model.state()
     adapted: dict[str, Value] = {"adapt": adapt_to, "measured": measured} if adapt_to else {}
     rebuild = command("gpu fit", out=card.shown_folder(out), leave_out=list(leave_out), **adapted)
@@ -125,6 +118,19 @@ def make(
         },
         arrays,
     )
+
+
+def _adapt(model: GpuModel, gpu: Gpu, own: Rows, measured: int) -> tuple[GpuModel, int, dict[str, float], dict[str, float]]:
+    """The model adapted to a GPU by some of its rows; the number of other rows, and error and coverage on them by kind."""
+    shown = spread_over_kinds(own.ops.kind, np.arange(len(own)), measured, 0)
+    model = model.adapt(gpu, own.ops.take(shown), own.ms[shown])
+    rest = own.take(np.setdiff1d(np.arange(len(own)), shown))
+    ms, _ = model.predict(gpu, rest.ops)
+    low, high = model.bounds(gpu, rest.ops)
+    error, inside = np.abs(ms / rest.ms - 1), (low <= rest.ms) & (rest.ms <= high)
+    each = {kind: rest.ops.kind == kind for kind in model.kinds}
+    errors, covered = ({kind: float(values[at].mean()) for kind, at in each.items()} for values in (error, inside))
+    return model, len(rest), errors, covered
 
 
 def _errors_of(by_kind: Mapping[str, Mapping[str, Mapping[str, float]]], what: str) -> dict[str, dict[str, float]]:

@@ -17,9 +17,12 @@ import numpy as np
 
 from hwbench.core import conformal
 from hwbench.core.errors import UsageError
+from hwbench.core.files import fingerprint
 from hwbench.core.gaussian_process import Factor, Posterior
+from hwbench.core.typed_json import encode
 from hwbench.predictor import card
-from hwbench.predictor.card_types import GpuCard
+from hwbench.predictor.base import Facts
+from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, Sheet, sheet_of
 from hwbench.predictor.gpu.roofline import physics, places_of, tree_features
 
@@ -192,6 +195,24 @@ def load(folder: str | Path) -> GpuModel:
     """
     stored = card.read_as(GpuCard, folder, "one of GPU operators is asked. Run: hwbench gpu fit")
     return restore(stored.state, card.read_arrays(folder, stored))
+
+
+def facts(folder: str | Path) -> Facts:
+    """What every use of a stored predictor says; its error is the mean over kinds of operators and GPUs left out in turn."""
+    stored = card.read_as(GpuCard, folder, "one of GPU operators is asked. Run: hwbench gpu fit")
+    left_out = [error for chips in stored.errors.get("zero_shot", {}).values() for error in chips.values()]
+    at = Path(folder).resolve()
+    return Facts(
+        name=f"{at.parent.name}/{at.name}",
+        predictor=GPU,
+        spaces=(),
+        fitted_at=stored.fitted_at,
+        mean_abs_error=float(np.mean(left_out)) if left_out else None,
+        networks=len({name for chips in stored.errors.get("zero_shot", {}).values() for name in chips}),
+        certified=False,
+        fingerprint=fingerprint([stored.arrays_sha256, encode(stored.state)]),
+        card_sha256=card.sha256_of(stored),
+    )
 
 
 def of_kind(kind: Array, values: Mapping[str, Any]) -> Array:

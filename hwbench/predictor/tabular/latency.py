@@ -18,10 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hwbench.core import conformal, registry
+from hwbench.core import registry
 from hwbench.core.command import command
-from hwbench.core.files import fingerprint
-from hwbench.core.typed_json import encode as encode_json
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
@@ -31,6 +29,7 @@ from hwbench.predictor.regressor.base import Regressor
 from hwbench.predictor.space_latency import check_statistic
 from hwbench.predictor.tabular import fit as tabular
 from hwbench.predictor.tabular.encode import Encoding
+from hwbench.predictor.tabular.facts import facts_of
 from hwbench.space.activity import activity, canonical, valid
 from hwbench.space.base import Gene, Population, Space
 from hwbench.space.compiled import CompiledSum
@@ -41,7 +40,6 @@ CHUNK = 8192
 LISTED = 32_768
 """A space of at most so many combinations is predicted whole, once; after that an answer is a look-up."""
 STATISTICS = ("min", "p50")
-_ROUNDING = 1e-9
 
 Answers = Callable[[Population], np.ndarray]
 """Population -> float[3, n]: value, low, high."""
@@ -108,22 +106,13 @@ class TabularLatency:
         return None if target.endswith("_ms") else f"its number is '{target}', which does not say that it is in ms"
 
     def _facts(self, space: Space) -> Facts:
-        card, test = self.card, self.card.errors["test"]
-        sampled = space.name in card.spaces
-        doubt = "" if sampled else NO_SAMPLE.format(space=space.name, error=test["mean_abs_error"])
-        return Facts(
-            name=self.name,
-            predictor=card.regressor,
-            spaces=(space.name,) if sampled else (),
-            fitted_at=card.fitted_at,
-            mean_abs_error=test["mean_abs_error"] if sampled else None,
-            networks=test["n"] if sampled else 0,
-            certified=sampled and promises_enough(card.band.coverage),
-            fingerprint=fingerprint(encode_json([card.state, card.band, card.encodings, card.arrays_sha256])),
-            card_sha256=cards.sha256_of(card),
-            note=f"measured by others ({card.files[0].file}), not by hwbench; the table's {card.target}, "
-            f"whatever statistic that is{doubt}{narrow(card.band.coverage)}{_short_of(card.coverage)}",
+        card, sampled = self.card, space.name in self.card.spaces
+        doubt = "" if sampled else NO_SAMPLE.format(space=space.name, error=card.errors["test"]["mean_abs_error"])
+        note = (
+            f"measured by others ({card.files[0].file}), not by hwbench; the table's {card.target}, "
+            f"whatever statistic that is{doubt}"
         )
+        return facts_of(card, self.name, space.name if sampled else None, card.band.coverage, sampled, note)
 
 
 @dataclass
@@ -226,23 +215,6 @@ def unlike_levels(column: str, levels: Sequence[Any], choices: Sequence[Any]) ->
     """Choices that no row has, levels that are no choice."""
     yield from (f"no row has {column} = {each!r}" for each in choices if each not in levels)
     yield from (f"its rows have {column} = {each!r}, which is no choice" for each in levels if each not in choices)
-
-
-def promises_enough(coverage: float) -> bool:
-    """Whether an interval is as wide as everyone reads `high_ms`; a band for half of all networks is no upper bound."""
-    return coverage >= conformal.COVERAGE - _ROUNDING
-
-
-def narrow(coverage: float) -> str:
-    """What a note says of an interval that promises less than others do."""
-    return "" if promises_enough(coverage) else f"; its intervals are made to cover {coverage:.0%} only"
-
-
-def _short_of(coverage: Any) -> str:
-    """What a note says of intervals that did not keep their promise on rows set aside."""
-    if not isinstance(coverage, Mapping) or not coverage.get("falls_short"):
-        return ""
-    return f"; its intervals held {coverage['covered']:.1%} of rows set aside, {coverage['asked']:.0%} were asked"
 
 
 def _foreign(space: Space, encodings: Sequence[Encoding], ranges: Mapping[str, tuple[float, float]]) -> Iterator[str]:

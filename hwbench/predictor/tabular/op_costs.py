@@ -86,17 +86,53 @@ def recover(
     Raises:
         UsageError: a column is missing, a latency not positive, or there are too few rows to judge the costs.
     """
+    data = _selected(source, where or {})
+    choices = positions.read(data, features)
+    y = _target(data, target, source)
+    names, design = _design(choices, shared)
+    _, group = positions.distinct(choices)
+    constant, costs = _settle(names, design, *_solve(design, y))
+    costs[costs < ROUNDING * y.mean()] = 0.0
+    errors = _errors(y, _left_out(design, y, group), _predict(design, constant, costs))
+    counts = design.sum(axis=0)
+    found = [
+        Cost(column, place, str(level), float(cost), int(count))
+        for (column, place, level), cost, count in zip(names, costs, counts, strict=True)
+    ]
+    card: dict[str, Any] = {
+        "kind": RECOVERED,
+        "device": device,
+        "data": {**cards.data_of(source, len(y)), "where": dict(where or {})},
+        "target": target,
+        "features": list(features),
+        "shared": shared,
+        "constant_ms": float(constant),
+        "exact": bool(errors["rmse_ms"] <= 1e-6 * y.mean()),
+        "errors": {"left_out": errors},
+        "coverage": None,
+        "noise_ceiling": _ceiling(group, y),
+        "confounded": _confounded(names, design),
+        "rebuild": _command(source, features, target, device, shared, where or {}),
+    }
+    if out is not None:
+        card = _store(Path(out), found, card, {"costs": costs, "constant": np.array([constant])})
+    return Recovered(found, float(constant), errors, card["exact"], card["noise_ceiling"], card["confounded"], card)
+
+
+def _selected(source: str | Path, where: Mapping[str, str]) -> Any:
+    """The rows whose columns have these values."""
     data = schema.read_table(Path(source))
-    for column, value in (where or {}).items():
+    for column, value in where.items():
         if column not in data.column_names:
             raise UsageError(f"{source} has no column '{column}' to select rows by.")
         data = data.filter(np.array([str(each) == value for each in data.column(column).to_pylist()], bool))
     if data.num_rows <= FOLDS:
         raise UsageError(f"{source} has {data.num_rows} such rows; recovering costs needs many more than {FOLDS}.")
-    choices = positions.read(data, features)
-    y = _target(data, target, source)
-    names, design = _design(choices, shared)
-    _, group = positions.distinct(choices)
+    return data
+
+
+def _left_out(design: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Every row predicted by costs recovered without it."""
     # Networks are left out whole, unless they are so few that a level would go with them.
     parts = group if group.max() >= 2 * FOLDS else np.arange(len(y))
     folds = np.random.default_rng(0).permutation(parts.max() + 1)[parts] % FOLDS
@@ -105,51 +141,29 @@ def recover(
         left = folds == fold
         if left.any() and (~left).any():
             predicted[left] = _predict(design[left], *_solve(design[~left], y[~left]))
-    constant, costs = _solve(design, y)
-    constant, costs = _settle(names, design, constant, costs)
-    costs[costs < ROUNDING * y.mean()] = 0.0
-    rest = y - _predict(design, constant, costs)
-    errors = {
+    return predicted
+
+
+def _errors(y: np.ndarray, predicted: np.ndarray, fitted: np.ndarray) -> dict[str, Any]:
+    """How wrong costs are on rows left out, and what the costs of all rows leave unexplained."""
+    return {
         "rows": len(y),
         "mean_abs_error": float(np.mean(np.abs(predicted / y - 1))),
         "max_abs_error": float(np.max(np.abs(predicted / y - 1))),
         "rmse_ms": float(np.sqrt(np.mean((predicted - y) ** 2))),
-        "residual_ms": float(np.sqrt(np.mean(rest**2))),
+        "residual_ms": float(np.sqrt(np.mean((y - fitted) ** 2))),
         "spearman": stats.spearman(*(np.round(each / y.mean() / ROUNDING) for each in (predicted, y))),
     }
-    counts = design.sum(axis=0)
-    found = [
-        Cost(column, place, str(level), float(cost), int(count))
-        for (column, place, level), cost, count in zip(names, costs, counts, strict=True)
-    ]
-    confounded = _confounded(names, design)
-    exact = bool(errors["rmse_ms"] <= 1e-6 * y.mean())
-    ceiling = _ceiling(group, y)
-    facts: dict[str, Any] = {
-        "kind": RECOVERED,
-        "device": device,
-        "data": {**cards.data_of(source, len(y)), "where": dict(where or {})},
-        "target": target,
-        "features": list(features),
-        "shared": shared,
-        "constant_ms": float(constant),
-        "exact": exact,
-        "errors": {"left_out": errors},
-        "coverage": None,
-        "noise_ceiling": ceiling,
-        "confounded": confounded,
-        "rebuild": _command(source, features, target, device, shared, where or {}),
-    }
-    if out is not None:
-        import pyarrow as pa
 
-        rows = [vars(each) for each in found]
-        table = pa.table({name: [row[name] for row in rows] for name in Cost.__dataclass_fields__})
-        schema.write_table(Path(out) / LUT, table)
-        facts["lut_sha256"] = hashlib.sha256((Path(out) / LUT).read_bytes()).hexdigest()
-        stored = cards.write(Path(out), RecoveredCard, facts, {"costs": costs, "constant": np.array([constant])})
-        facts = encode(stored)
-    return Recovered(found, float(constant), errors, exact, ceiling, confounded, facts)
+
+def _store(out: Path, costs: Sequence[Cost], card: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Writes the costs as a table with a card; returns the card's document."""
+    import pyarrow as pa
+
+    rows = [vars(each) for each in costs]
+    schema.write_table(out / LUT, pa.table({name: [row[name] for row in rows] for name in Cost.__dataclass_fields__}))
+    known = {**card, "lut_sha256": hashlib.sha256((out / LUT).read_bytes()).hexdigest()}
+    return dict(encode(cards.write(out, RecoveredCard, known, arrays)))
 
 
 Name = tuple[str, int | None, Any]
