@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hwbench.core import registry
 from hwbench.core.command import Value
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
@@ -43,7 +44,7 @@ class Target:
             UnknownName: there is no such device.
         """
         place = workspace if isinstance(workspace, Workspace) else Workspace.at(workspace)
-        return cls(devices.resolve(device, place.root), runtime, setting, place, device == LOCAL)
+        return cls(devices.resolve(device, place.root), registry.named("runtime", runtime), setting, place, device == LOCAL)
 
     @property
     def name(self) -> str:

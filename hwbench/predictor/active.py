@@ -242,7 +242,7 @@ def batch_size(rows: int) -> int:
     return max(LEAST_BATCH, -(-rows // BATCHES))
 
 
-@registry.takes(space="space", runtime="runtime")
+@registry.takes(space="space")
 def profile_until(
     goal: str | Goal,
     space: str | Sequence[str],

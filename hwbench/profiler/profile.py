@@ -86,7 +86,6 @@ def profile(
     return profile_specs(specs, target, policy, tick, again)
 
 
-@registry.takes(runtime="runtime")
 def profile_specs(
     specs: Sequence[OpSpec], target: Target, policy: Policy = Policy(), tick: Tick = no_tick, again: bool = False
 ) -> ProfileResult:

@@ -30,3 +30,8 @@ def test_local_is_this_machine_and_remembers_that_it_was_asked_for_so():
 def test_an_unknown_device_is_refused(tmp_path):
     with pytest.raises(UnknownName):
         Target.of("no-such-device", workspace=tmp_path)
+
+
+def test_a_runtime_is_called_what_it_was_registered_as():
+    assert Target.of("local", "ncnn_vulkan").runtime == "ncnn-vulkan"
+    assert Target.of("local", "published").runtime == "published"  # a table's own, which nobody registered
