@@ -211,14 +211,9 @@ def compiled(run: Run) -> tuple[Space, CompiledSum, CompiledSum, dict[str, Any]]
     assert isinstance(latency, CompiledSum)
     assert isinstance(score, CompiledSum)
     facts = {
-        "space": SPACE,
-        "proxy": PROXY,
-        "statistic": STATISTIC,
-        "device": fitted.card.device,
-        "runtime": RUNTIME,
-        "setting": asdict(fitted.target.setting),
-        "predictor": fingerprint(encode(fitted.card.statistics)),
-    }
+        "space": SPACE, "proxy": PROXY, "statistic": STATISTIC, "device": fitted.card.device, "runtime": RUNTIME,
+        "setting": asdict(fitted.target.setting), "predictor": fingerprint(encode(fitted.card.statistics)),
+    }  # fmt: skip
     return space, latency, score, facts
 
 
@@ -311,18 +306,11 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
         rows.append(cells(stage["budget"], method, [{**latencies.get(tuple(r["genes"] or ()), {}), **r} for r in runs], marks))
     optima = ", ".join(f"{s['budget']['optimum']:.3f} (p{s['budget']['percentile']})" for s in stages)
     random = ", ".join(f"{100 * max(1 - s['budget']['best_of_random'] / s['budget']['optimum'], 0.0):.2f}" for s in stages)
-    return "\n".join(
-        [
-            f"{first['space']} on {first['device']} / {first['runtime']}. Proxy `{first['proxy']}`, latency "
-            f"({first['statistic']}) by the device's predictor, {options['seeds']} seeds.",
-            "",
-            markdown.table(head, rows, 2),
-            "",
-            f"True optimum, million parameters: {optima}. Best of {SAMPLED:,} random ones, short by %: {random}.",
-            "",
-            REMARKS.format(seeds=options["seeds"], steps=first["steps"], drawn=DRAWN),
-        ]
-    )
+    about = f"{first['space']} on {first['device']} / {first['runtime']}. Proxy `{first['proxy']}`, latency "
+    about += f"({first['statistic']}) by the device's predictor, {options['seeds']} seeds."
+    told = f"True optimum, million parameters: {optima}. Best of {SAMPLED:,} random ones, short by %: {random}."
+    remarks = REMARKS.format(seeds=options["seeds"], steps=first["steps"], drawn=DRAWN)
+    return "\n\n".join([about, markdown.table(head, rows, 2), told, remarks])
 
 
 def cells(budget: Mapping[str, Any], method: str, runs: Sequence[Mapping[str, Any]], marks: Sequence[int]) -> list[str]:

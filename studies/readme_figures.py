@@ -154,8 +154,7 @@ def repeat_agreement(rows: list[dict[str, Any]]) -> stats.Accuracy:
 
 def budgets(run: Run) -> dict[str, Any]:
     """How often measured winners keep their budget, certified and not."""
-    scale, place = scale_of(run), run.workspace
-    name = scale.searched
+    scale, place, name = scale_of(run), run.workspace, scale_of(run).searched
     fitted = space_latency.load(Target.of(workspace=place), name)
     space = registry.get("space", name)
     sampled = latency_cost(of_space(fitted, space, "min"), space, "latency_ms").value(

@@ -215,11 +215,8 @@ def tensorrt(run: Run) -> dict[str, Any]:
         except HwbenchError as error:
             whole[name] = str(error)
     return {
-        "version": table.environment.values["runtime_version"],
-        "blocks": reasons,
-        "networks": whole,
-        "seconds": done.seconds,
-    }
+        "version": table.environment.values["runtime_version"], "blocks": reasons, "networks": whole, "seconds": done.seconds,
+    }  # fmt: skip
 
 
 def vulkan(run: Run) -> dict[str, Any]:

@@ -14,6 +14,7 @@ cost                seconds and peak memory of profiles and a verification; what
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -118,6 +119,17 @@ def scale_of(run: Run) -> Scale:
     return TINY if run.tiny else FULL
 
 
+def place_of(run: Run, *names: str) -> Path:
+    """A workspace of its own; the device is looked at once for all of them."""
+    name = f"{files.local_name()}.toml"
+    if not (run.workspace / "devices" / name).exists():
+        files.detect(run.workspace)
+    place = run.workspace.joinpath(*names)
+    (place / "devices").mkdir(parents=True, exist_ok=True)
+    shutil.copy(run.workspace / "devices" / name, place / "devices" / name)
+    return place
+
+
 # Tables, twice
 
 
@@ -154,7 +166,7 @@ def one_build(run: Run, name: str, threads: int) -> dict[str, Any]:
     started = time.time()
     for space in scale.spaces:
         with run.progress(f"{space}, {threads} thread(s)") as tick:
-            place = run.workspace / f"{name}-{threads}"
+            place = place_of(run, f"{name}-{threads}")
             done = profile(space, setting=setting, workspace=place, policy=scale.policy, tick=tick)
         seconds[space] = done.seconds
     rows = Lut.read(done.path).rows_at(setting)
@@ -193,7 +205,7 @@ def burned(run: Run) -> dict[str, Any]:
     scale, rows = scale_of(run), {}
     for name in ("quiet", "burner", "quiet again"):
         with run.progress(f"{scale.small} table, {name}") as tick, burner() if name == "burner" else nullcontext():
-            place = run.workspace / "burner" / name
+            place = place_of(run, "burner", name)
             done = profile(scale.small, workspace=place, policy=scale.policy, tick=tick)
         rows[name] = {row["key"]: {n: row[n] for n in KEPT} for row in Lut.read(done.path).rows.values()}
     mins = {name: {k: row["latency_min_ms"] for k, row in found.items()} for name, found in rows.items()}
@@ -235,8 +247,7 @@ def known_pairs() -> list[tuple[str, int, int]]:
 
 def pairs(run: Run) -> dict[str, Any]:
     """Every pair once; 30 s each at most."""
-    scale, folder = scale_of(run), run.workspace / "pairs"
-    folder.mkdir(parents=True, exist_ok=True)
+    scale, folder = scale_of(run), place_of(run, "pairs")
     rows = []
     for number, (name, a, b) in enumerate(known_pairs()[: scale.pairs]):
         models = [stack(PAIR_BLOCKS[name], length, folder / f"{name}-{length}.onnx") for length in (a, b)]
@@ -271,8 +282,7 @@ def pairs(run: Run) -> dict[str, Any]:
 
 def peers(run: Run) -> dict[str, Any]:
     """Every tool on the same two models, in turns; how far each one's repeats lie apart."""
-    scale, folder = scale_of(run), run.workspace / "peers"
-    folder.mkdir(parents=True, exist_ok=True)
+    scale, folder = scale_of(run), place_of(run, "peers")
     block, network = folder / "block.onnx", folder / "network.onnx"
     with block.open("wb") as stream:
         onnx_writer.write_model(ops.single(needed_specs(["autoformer-tiny"])[0]), Setting(), stream)
@@ -318,7 +328,7 @@ def int8(run: Run) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     for dtype in ("fp32", "int8"):
         with run.progress(f"blocks in {dtype}") as tick:
-            place = run.workspace / "int8"
+            place = place_of(run, "int8")
             done = profile(scale.int8, setting=Setting(dtype), workspace=place, policy=scale.policy, tick=tick)
         for key, row in Lut.read(done.path).rows_at(Setting(dtype)).items():
             rows.setdefault(key, {})[dtype] = {n: row[n] for n in (*KEPT, "status")}
@@ -338,20 +348,18 @@ def int8(run: Run) -> dict[str, Any]:
 
 def cost(run: Run) -> dict[str, Any]:
     """Seconds, memory and overhead."""
-    scale, place = scale_of(run), run.workspace / "cost"
+    scale, place = scale_of(run), place_of(run, "cost")
     profiling = ("-m", "hwbench.cli.main", "profile", *scale.profile_options)
     found: dict[str, Any] = {}
-    files.detect(place)
     with run.progress("tiny table from nothing"):
         found["tiny table"] = watched(*profiling, "--space", scale.small, "--workspace", str(place))
-    files.detect(place / "all")
     every = [word for name in scale.every for word in ("--space", name)]
     with run.progress("four spaces, blocks and primitives"):
-        done = watched(*profiling, *every, "--level", "all", "--workspace", str(place / "all"))
+        done = watched(*profiling, *every, "--level", "all", "--workspace", str(place_of(run, "cost", "all")))
     found["four spaces, blocks and primitives"] = {**done, "rows": len(needed_specs(scale.every, "all"))}
     with run.progress("40 large networks"):
         code = "import sys; from studies.trust import large_networks; large_networks(*sys.argv[1:])"
-        large = watched("-c", code, str(place / "networks"), json.dumps(dict(scale.large)))
+        large = watched("-c", code, str(place_of(run, "cost", "networks")), json.dumps(dict(scale.large)))
     found["40 large networks, as a verification measures them"] = large
     found["harness"] = {
         "attention block": harness_overhead(needed_specs(["autoformer-tiny"])[0], scale.rounds),
