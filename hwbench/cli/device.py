@@ -54,19 +54,19 @@ def setup(
     from hwbench.core.errors import UsageError
     from hwbench.device import files
 
-    found = files.get(name, workspace)
-    if found.reach != "emulated":
-        if found.unreachable:
-            raise UsageError(f"Device {found.name} cannot be set up: {found.unreachable}.")
-        done = f"Device {found.name} needs no set-up: its reach is {found.reach}."
+    device = files.get(name, workspace)
+    if device.reach != "emulated":
+        if device.unreachable:
+            raise UsageError(f"Device {device.name} cannot be set up: {device.unreachable}.")
+        done = f"Device {device.name} needs no set-up: its reach is {device.reach}."
     else:
         from hwbench.device import emulator
 
-        with console.progress(f"setting {found.emulator} up") as tick:
-            made = emulator.set_up(found.emulator, tick=tick)
-        done = f"Device {found.name} is ready: {made.description}."
+        with console.progress(f"setting {device.emulator} up") as tick:
+            made = emulator.set_up(device.emulator, tick=tick)
+        done = f"Device {device.name} is ready: {made.description}."
     if json:
-        console.emit_json({"device": found.name, "reach": found.reach, "emulator": found.emulator or None, "message": done})
+        console.emit_json({"device": device.name, "reach": device.reach, "emulator": device.emulator or None, "message": done})
     else:
         typer.echo(done)
 
@@ -121,9 +121,9 @@ def list_devices(workspace: options.Workspace = options.HERE, json: options.Json
     from hwbench.predictor.known import known_of
 
     place = Workspace.at(workspace)
-    found = [(device, known_of(device, place)) for device in map(files.read, files.files(place))]
+    devices = [(device, known_of(device, place)) for device in map(files.read, files.files(place))]
     if json:
-        console.emit_json([{**_facts(device), **known.document()} for device, known in found])
+        console.emit_json([{**_facts(device), **known.document()} for device, known in devices])
         return
     rows = [
         {
@@ -132,7 +132,7 @@ def list_devices(workspace: options.Workspace = options.HERE, json: options.Json
             "known": "\n".join(known.told()),
             "asked": "\n".join(known.asked()),
         }
-        for device, known in found
+        for device, known in devices
     ]
     console.table("Devices", rows, {"name": "name", "reach": "reached", "known": "what is known", "asked": "what can be asked"})
 
@@ -145,11 +145,11 @@ def _facts(d: Device) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _show(found: Device, json: bool) -> None:
+def _show(device: Device, json: bool) -> None:
     from dataclasses import asdict
 
-    document = {key: str(value) if key == "path" else value for key, value in asdict(found).items()}
-    document["reachable"] = found.unreachable or "yes"
+    document = {key: str(value) if key == "path" else value for key, value in asdict(device).items()}
+    document["reachable"] = device.unreachable or "yes"
     if json:
         console.emit_json(document)
     else:

@@ -65,17 +65,17 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
     from hwbench.core.workspace import Workspace
     from hwbench.predictor import card as cards
 
-    found = []
+    rows = []
     for path in Workspace.at(str(workspace)).each("predictors", pattern="*/*/card.json"):
         row = {"name": f"{path.parent.parent.name}/{path.parent.name}"}
         try:
             card = cards.read(path)
         except HwbenchError as error:  # one bad card must not hide the others
-            found.append({**row, "about": f"unreadable: {error}"})
+            rows.append({**row, "about": f"unreadable: {error}"})
             continue
         shown = registry.shown("aggregator", registry.current("aggregator", card.method))  # other methods stay as they are
         spaces = f" for {', '.join(card.spaces)}" if card.spaces else ""
-        found.append(
+        rows.append(
             {
                 **row,
                 "about": f"fitted {shown}{spaces}",
@@ -86,7 +86,7 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
                 "data": _data(card),
             }
         )
-    return found
+    return rows
 
 
 def _stated(stated: Any, name: str) -> str:
@@ -106,8 +106,8 @@ def _number(stated: Any, name: str) -> float | None:
         return float(stated)
     if isinstance(stated, dict):
         for key in (name, "test", "all", "min"):
-            if (found := _number(stated.get(key), name)) is not None:
-                return found
+            if (number := _number(stated.get(key), name)) is not None:
+                return number
     return None
 
 

@@ -46,26 +46,26 @@ def diff(
     from hwbench.lut import diff as lut_diff
     from hwbench.lut import editions
 
-    found = lut_diff.diff(editions.read(a), editions.read(b), setting)
+    changes = lut_diff.diff(editions.read(a), editions.read(b), setting)
     if json:
-        console.emit_json(found.document())
+        console.emit_json(changes.document())
     else:
-        _print_diff(found, everything)
+        _print_diff(changes, everything)
 
 
-def _print_diff(found: Diff, everything: bool) -> None:
+def _print_diff(changes: Diff, everything: bool) -> None:
     """What differs in the environments, a summary, the rows, and what only one table has."""
-    typer.echo(f"A: {found.a}\nB: {found.b}")
-    for difference in found.environment:
+    typer.echo(f"A: {changes.a}\nB: {changes.b}")
+    for difference in changes.environment:
         typer.echo(difference.text)
-    typer.echo(found.summary)
-    typer.echo(found.shift_text)
-    rows = found.as_rows(everything)
+    typer.echo(changes.summary)
+    typer.echo(changes.shift_text)
+    rows = changes.as_rows(everything)
     if rows:
         console.table("Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS)
-    for failure in found.failed:
+    for failure in changes.failed:
         typer.echo(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
-    for name, alone in (("A", found.only_a), ("B", found.only_b)):
+    for name, alone in (("A", changes.only_a), ("B", changes.only_b)):
         shown = alone if everything else alone[:4]
         for key, at in shown:
             typer.echo(f"  only in {name}: {key} {at}")
@@ -123,11 +123,11 @@ def history(
     from hwbench.lut import table as luts
 
     path = file or luts.find_lut(Target.of(runtime=runtime, workspace=workspace))
-    found = histories.editions(path)
+    every = histories.editions(path)
     if json:
-        console.emit_json({"table": str(path), "editions": [edition.document() for edition in found]})
+        console.emit_json({"table": str(path), "editions": [edition.document() for edition in every]})
         return
-    if not found:
+    if not every:
         typer.echo(f"The journal beside {path} is empty.")
         return
     columns = {
@@ -140,7 +140,7 @@ def history(
         "cpu": "CPU",
         "settings": "settings",
     }
-    console.table(f"Editions of {path}", [edition.as_row() for edition in found], columns)
+    console.table(f"Editions of {path}", [edition.as_row() for edition in every], columns)
 
 
 @app.command()
@@ -148,10 +148,10 @@ def show(table: Table, json: options.Json = False) -> None:
     """Show the rows of a table or of one of its older editions."""
     from hwbench.lut import editions
 
-    found = editions.read(table)
+    lut = editions.read(table)
     if json:
-        environment = dict(found.environment.values)
-        console.emit_json({"table": table, "environment": environment, "rows": editions.listing(found)})
+        environment = dict(lut.environment.values)
+        console.emit_json({"table": table, "environment": environment, "rows": editions.listing(lut)})
         return
     columns = {
         "key": "key",
@@ -162,7 +162,7 @@ def show(table: Table, json: options.Json = False) -> None:
         "verdict": "verdict",
         "reason": "reason",
     }
-    console.table(table, editions.as_rows(found), columns)
+    console.table(table, editions.as_rows(lut), columns)
 
 
 @app.command()
@@ -185,18 +185,18 @@ def recover(
     if bad is not None:
         raise UsageError(f"--where takes COLUMN=VALUE, got '{bad}'.")
     columns = [name.strip() for name in features.split(",") if name.strip()]
-    found = op_costs.recover(
+    recovered = op_costs.recover(
         source, columns, target=target, device=device, out=out, shared=shared, where={a: b for a, _, b in pairs}
     )
     if json:
-        console.emit_json({"out": str(out), "costs": [vars(each) for each in found.costs], "card": found.card})
+        console.emit_json({"out": str(out), "costs": [vars(each) for each in recovered.costs], "card": recovered.card})
         return
-    rows = [{k: v for k, v in vars(each).items() if k != "place" or not shared} for each in found.costs]
-    console.table(f"Costs on {device}; every network pays {found.constant_ms:.4g} ms -> {out}", rows)
-    error = found.errors
+    rows = [{k: v for k, v in vars(each).items() if k != "place" or not shared} for each in recovered.costs]
+    console.table(f"Costs on {device}; every network pays {recovered.constant_ms:.4g} ms -> {out}", rows)
+    error = recovered.errors
     typer.echo(
         f"left-out networks: mean error {error['mean_abs_error']:.2%}, Spearman {error['spearman']:.4f}"
-        + ("; the sum is exact" if found.exact else "")
+        + ("; the sum is exact" if recovered.exact else "")
     )
-    for names in found.confounded:
+    for names in recovered.confounded:
         typer.echo(f"cannot be told apart: {', '.join(names)}")

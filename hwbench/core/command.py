@@ -22,18 +22,18 @@ def command(verb: str, *arguments: str | PathLike[str], **options: Value) -> str
 
 def words(**options: Value) -> list[str]:
     """The options alone, word by word, in the order given."""
-    found: list[str] = []
+    line: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if value is True:
-            found.append(flag)
+            line.append(flag)
         elif isinstance(value, Mapping):
-            found += [word for key, each in value.items() for word in (flag, f"{key}={_text(each)}")]
+            line += [word for key, each in value.items() for word in (flag, f"{key}={_text(each)}")]
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            found += [word for each in value for word in (flag, _text(each))]
+            line += [word for each in value for word in (flag, _text(each))]
         elif value is not None and value is not False:
-            found += [flag, _text(value)]
-    return found
+            line += [flag, _text(value)]
+    return line
 
 
 def _text(value: object) -> str:

@@ -109,7 +109,7 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
         if stored is None:
             raise DataError(f"{path} is Parquet but not written by hwbench (no footer); make it with hwbench.")
         footer = json.loads(stored)
-        name, version, written, found = footer["schema"], footer["version"], footer["checksum"], _checksum(data)
+        name, version, written, checksum = footer["schema"], footer["version"], footer["checksum"], _checksum(data)
     except FileNotFoundError:
         raise DataError(f"There is no {table.name} table at {path}.") from None
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -119,7 +119,7 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
         raise DataError(f"{path} holds a '{name}' table, a '{table.name}' table was asked for.")
     if version > table.version:
         raise DataError(f"{path} has version {version}, this hwbench knows {table.version}: update hwbench.")
-    if written != found:
+    if written != checksum:
         raise DataError(f"{path} was edited after hwbench wrote it (checksum differs); restore it or make it again.")
     for step in range(version, table.version):
         if step not in table.migrations:

@@ -48,11 +48,11 @@ class Workspace:
 
     def each(self, *parts: str, pattern: str) -> list[Path]:
         """Matching files of both places, sorted by name, the workspace's hiding a shipped one of the same name."""
-        found: dict[str, Path] = {}
+        files: dict[str, Path] = {}
         for root in (packaged(), self.root):
             folder = root.joinpath(*parts)
-            found.update({p.relative_to(folder).as_posix(): p for p in folder.glob(pattern)})
-        return [found[name] for name in sorted(found)]
+            files.update({p.relative_to(folder).as_posix(): p for p in folder.glob(pattern)})
+        return [files[name] for name in sorted(files)]
 
     def folder(self, *parts: str) -> Path:
         """A folder of the workspace, made if need be."""

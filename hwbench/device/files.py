@@ -265,11 +265,11 @@ def _reach(document: dict[str, Any], path: Path) -> str:
 
 
 def _peaks(document: dict[str, Any], path: Path) -> dict[str, float]:
-    found: dict[str, float] = _field(document, path, "peaks", dict)
-    for name, value in found.items():
+    peaks: dict[str, float] = _field(document, path, "peaks", dict)
+    for name, value in peaks.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
             raise DataError(f"Device file {path}: 'peaks.{name}' must be a positive number, found {value!r}.")
-    return found
+    return peaks
 
 
 def _ssh(document: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -306,6 +306,6 @@ def _field(document: dict[str, Any], path: Path, dotted: str, kind: type) -> Any
     for part in dotted.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
-        found = "nothing" if value is None else repr(value)
-        raise DataError(f"Device file {path}: '{dotted}' must be a {kind.__name__}, found {found}.")
+        shown = "nothing" if value is None else repr(value)
+        raise DataError(f"Device file {path}: '{dotted}' must be a {kind.__name__}, found {shown}.")
     return value

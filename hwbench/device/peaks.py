@@ -19,15 +19,15 @@ from hwbench.core.errors import UsageError
 def caches_bytes() -> dict[str, int]:
     """Cache sizes of the first core, as the kernel states them; empty where it does not."""
     units = {"K": 1024, "M": 1024**2, "G": 1024**3}
-    found: dict[str, int] = {}
+    caches: dict[str, int] = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
             continue
         name = f"l{level}" + {"Data": "d", "Instruction": "i"}.get(kind, "")
-        found[name] = int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
-    return found
+        caches[name] = int(size[:-1]) * units[size[-1]] if size[-1] in units else int(size)
+    return caches
 
 
 _KERNELS = """

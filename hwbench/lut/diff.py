@@ -109,8 +109,8 @@ class Diff:
     @property
     def counts(self) -> dict[str, int]:
         """Rows by answer, and those without one."""
-        found = {answer: sum(row.answer == answer for row in self.rows) for answer in ("slower", "faster", "same", "unclear")}
-        return {**found, "only_a": len(self.only_a), "only_b": len(self.only_b), "failed": len(self.failed)}
+        counts = {answer: sum(row.answer == answer for row in self.rows) for answer in ("slower", "faster", "same", "unclear")}
+        return {**counts, "only_a": len(self.only_a), "only_b": len(self.only_b), "failed": len(self.failed)}
 
     @property
     def summary(self) -> str:

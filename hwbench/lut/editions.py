@@ -106,9 +106,9 @@ def read(name: str) -> Lut:
     (state,) = wanted
     chosen = dict.fromkeys(state.identities, state.edition.edition)
     with _one_line(journal):
-        found = table_of(journal, Path(name), state.edition.environment, PRECISION, chosen)
+        table = table_of(journal, Path(name), state.edition.environment, PRECISION, chosen)
     # As a stored table is read back: every column, null where there is no number; in its order.
-    return Lut(found.path, found.environment, {key: as_stored(found.rows[key]) for key in sorted(found.rows)})
+    return Lut(table.path, table.environment, {key: as_stored(table.rows[key]) for key in sorted(table.rows)})
 
 
 def listing(table: Lut) -> list[dict[str, Any]]:
@@ -157,8 +157,8 @@ def _states(journal: Journal) -> list[_State]:
         for number, ((_, edition), facts) in enumerate(groups.items(), 1):
             identities = frozenset(identity for identity, _, _ in facts)
             settings = tuple(sorted({at for _, at in identities}))
-            found = Edition(number, edition, facts[-1][2], len(identities), facts[0][1], facts[-1][1], settings)
-            states.append(_State(found, identities))
+            one = Edition(number, edition, facts[-1][2], len(identities), facts[0][1], facts[-1][1], settings)
+            states.append(_State(one, identities))
     return states
 
 
@@ -172,15 +172,15 @@ def _one_line(journal: Journal) -> Iterator[None]:
         raise DataError(f"{journal.path} is damaged ({type(error).__name__}: {detail}); restore the file.") from None
 
 
-def _what_there_is(found: list[Edition]) -> str:
-    if not found:
+def _what_there_is(known: list[Edition]) -> str:
+    if not known:
         return "its journal is empty"
-    told = [
+    listed = [
         f"@{e.number} (edition {e.edition}, {e.rows} rows, {e.first_taken_at[:10]}, "
         f"{in_words(e.environment.values.get('runtime'))} {in_words(e.environment.values.get('runtime_version'))})"
-        for e in found
+        for e in known
     ]
-    shown = told if len(told) <= 6 else [*told[:2], f"{len(told) - 5} more", *told[-3:]]
+    shown = listed if len(listed) <= 6 else [*listed[:2], f"{len(listed) - 5} more", *listed[-3:]]
     return f"there is {', '.join(shown)}"
 
 

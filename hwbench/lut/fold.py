@@ -59,13 +59,13 @@ def newest_editions(entries: Iterable[Entry]) -> dict[tuple[str, str], int]:
     """
     processes: dict[tuple[str, str], dict[int, set[int]]] = {}
     for entry in entries:
-        found = processes.setdefault((entry.sample.key, entry.setting), {}).setdefault(entry.edition, set())
+        taken = processes.setdefault((entry.sample.key, entry.setting), {}).setdefault(entry.edition, set())
         if entry.sample.status == "ok":
-            found.add(entry.sample.process)
+            taken.add(entry.sample.process)
     newest = {}
     for identity, by_edition in processes.items():
         enough = min(3, max(map(len, by_edition.values())))
-        newest[identity] = max(edition for edition, found in by_edition.items() if len(found) >= enough)
+        newest[identity] = max(edition for edition, taken in by_edition.items() if len(taken) >= enough)
     return newest
 
 
@@ -125,14 +125,14 @@ def _row(key: str, setting: Setting, samples: Sequence[Sample], precision: float
         return {**row, **_counted(counted)}
     if not seen.bursts_ns:
         return {**row, "samples": 0, "status": samples[-1].status, "reason": samples[-1].reason}
-    found = latency.summarise(seen.bursts_ns, seen.extra_ns)
+    summary = latency.summarise(seen.bursts_ns, seen.extra_ns)
     seen_by = processes(samples)
     judged = verdict.judge(seen_by, precision, speed.steady_ns, speed.shifts)
     others = [p.other_cores for p in seen_by if p.other_cores is not None]
     return {
-        **row, "latency_min_ms": found.min_ms, "latency_median_ms": found.median_ms, "min_spread": found.min_spread,
-        "median_spread": found.median_spread, "latency_fastest_ms": found.fastest_ms, "median_low_ms": found.median_low_ms,
-        "median_high_ms": found.median_high_ms, "samples": found.samples, "status": "ok", "verdict": judged.word,
+        **row, "latency_min_ms": summary.min_ms, "latency_median_ms": summary.median_ms, "min_spread": summary.min_spread,
+        "median_spread": summary.median_spread, "latency_fastest_ms": summary.fastest_ms,
+        "median_low_ms": summary.median_low_ms, "median_high_ms": summary.median_high_ms, "samples": summary.samples, "status": "ok", "verdict": judged.word,
         "reason": judged.reason, "other_cores": float(np.mean(others)) if others else None,
     }  # fmt: skip
 

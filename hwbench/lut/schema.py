@@ -25,8 +25,8 @@ def add_verdicts(data: pa.Table, table: Table) -> pa.Table:
 
     old = data.column("status").to_pylist()
     words = [{"ok": "stable", "noisy": "noisy"}.get(status) for status in old]
-    told = pa.array(["ok" if status == "noisy" else status for status in old], pa.string())
-    data = data.set_column(data.schema.names.index("status"), "status", told)
+    statuses = pa.array(["ok" if status == "noisy" else status for status in old], pa.string())
+    data = data.set_column(data.schema.names.index("status"), "status", statuses)
     return add_columns(data.append_column("verdict", pa.array(words, pa.string())), table)
 
 

@@ -74,7 +74,7 @@ def group_shifts(own_ns: Mapping[tuple[int, str], float], linked: Mapping[tuple[
     for (worker, process, item), value in linked.items():
         if (process, item) in own_ns:
             ratios.setdefault(worker, []).append(value / own_ns[process, item])
-    return {worker: float(np.exp(np.mean(np.log(found)))) - 1 for worker, found in ratios.items()}
+    return {worker: float(np.exp(np.mean(np.log(each)))) - 1 for worker, each in ratios.items()}
 
 
 def judge(processes: Sequence[Process], precision: float, steady_ns: float, shifts: Mapping[str, float]) -> Verdict:

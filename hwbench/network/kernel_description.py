@@ -198,7 +198,7 @@ def _contraction(equation: str, first: tuple[int, ...], others: Sequence[Operand
     kept = {*out.replace("...", ""), *(["..."] if "..." in out else [])}
     if (a ^ b) - kept:
         return None
-    batch, m, n, k = (math.prod(sides[x] for x in found) for found in (a & b & kept, a - b, b - a, (a & b) - kept))
+    batch, m, n, k = (math.prod(sides[x] for x in side) for side in (a & b & kept, a - b, b - a, (a & b) - kept))
     return {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
 
 

@@ -22,7 +22,7 @@ ELEMENTS = {"f": "fp32", "i": "int64", "j": "int32", "b": "bool", "u": "uint8", 
 """Letter of an activation -> its element type."""
 NUMPY = {"fp32": np.float32, "fp64": np.float64, "int64": np.int64, "int32": np.int32, "bool": np.bool_,
          "uint8": np.uint8, "fp16": np.float16, "int8": np.int8}  # fmt: skip
-MOST_VALUES = 32
+MAX_VALUES = 32
 """Whole-number constants up to this size are kept by value: they say where to cut and how to turn."""
 SILENT = ("epsilon", "stash_type", "auto_pad.s.NOTSET", "dilations.l.1.1", "count_include_pad", "ceil_mode.i.0",
           "storage_order")  # fmt: skip
@@ -109,7 +109,7 @@ def attributes_text(attributes: Sequence[Any]) -> str:
     """ONNX attributes as the spec says them, sorted; those no kernel's time depends on are left out."""
     from onnx import AttributeProto, helper
 
-    found = []
+    parts = []
     for attribute in attributes:
         value = helper.get_attribute_value(attribute)
         kind = attribute.type
@@ -129,25 +129,25 @@ def attributes_text(attributes: Sequence[Any]) -> str:
         else:
             raise UsageError(f"attribute '{attribute.name}' (a {AttributeProto.AttributeType.Name(kind)}) cannot be stated")
         if text not in SILENT and attribute.name not in SILENT:
-            found.append(text)
-    return "-".join(sorted(found)) or "none"
+            parts.append(text)
+    return "-".join(sorted(parts)) or "none"
 
 
 @lru_cache(maxsize=None)
 def attributes_of(text: str) -> dict[str, Any]:
     """The inverse of `attributes_text`."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for part in text.split("-") if text != "none" else ():
         name, kind, *values = part.split(".")
         if name == "equation":
-            found[name] = equation_of(values[0])
+            attributes[name] = equation_of(values[0])
         elif kind == "s":
-            found[name] = values[0] if values else ""
+            attributes[name] = values[0] if values else ""
         elif kind in "if":
-            found[name] = int(number(values[0])) if kind == "i" else float(number(values[0]))
+            attributes[name] = int(number(values[0])) if kind == "i" else float(number(values[0]))
         else:
-            found[name] = [int(number(v)) if kind == "l" else float(number(v)) for v in values if v]
-    return found
+            attributes[name] = [int(number(v)) if kind == "l" else float(number(v)) for v in values if v]
+    return attributes
 
 
 @lru_cache(maxsize=None)

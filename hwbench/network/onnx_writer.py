@@ -53,8 +53,8 @@ def given_weights(arrays: Mapping[str, np.ndarray]) -> Weights:
 
     def weights(name: str, parameter: Parameter) -> np.ndarray:
         if name not in arrays or tuple(arrays[name].shape) != parameter.shape:
-            found = tuple(arrays[name].shape) if name in arrays else "nothing"
-            raise UsageError(f"Weight '{name}' must have the shape {parameter.shape}, found {found}.")
+            shape = tuple(arrays[name].shape) if name in arrays else "nothing"
+            raise UsageError(f"Weight '{name}' must have the shape {parameter.shape}, found {shape}.")
         return np.asarray(arrays[name], dtype=np.float32)
 
     return weights

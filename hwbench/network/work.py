@@ -55,9 +55,9 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
     _, numbers = describe(spec)
     work = op_of(spec).work(spec)
     moved = bytes_moved(spec, setting)
-    found = {f"{name}_empty": -size % TILE / TILE for name, size in numbers.items()}
-    found.update(numbers)
-    found.update(
+    values = {f"{name}_empty": -size % TILE / TILE for name, size in numbers.items()}
+    values.update(numbers)
+    values.update(
         flops=float(work.flops * setting.batch),
         macs=float(work.macs * setting.batch),
         bytes_moved=float(moved),
@@ -65,4 +65,4 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
         parameters=float(parameter_count(spec)),
         flops_per_byte=work.flops * setting.batch / max(moved, 1),
     )
-    return found
+    return values

@@ -191,7 +191,7 @@ def _send(stream: Any, data: bytes) -> None:
 
 
 def greet(plan: Plan) -> dict[str, Any]:
-    """The environment of the device, told by a worker there.
+    """The environment of the device, as a worker there reports it.
 
     Raises:
         WorkerLost: the device cannot be reached or lacks the runtime.

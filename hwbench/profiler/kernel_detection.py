@@ -23,7 +23,7 @@ from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.network import kernel_text as kernels
 from hwbench.network.graph import Network, NetworkBuilder, Phase, Tensor, Workload
-from hwbench.network.kernel_text import ELEMENTS, MOST_VALUES, NUMPY, VIEWS, Operand
+from hwbench.network.kernel_text import ELEMENTS, MAX_VALUES, NUMPY, VIEWS, Operand
 from hwbench.network.onnx_writer import LARGE_BYTES, length_prefix
 from hwbench.network.spec import OpSpec, Setting
 
@@ -321,7 +321,7 @@ def _operand(name: str, constants: Mapping[str, Any], values: Mapping[str, Any])
     shape = tuple(tensor.dims)
     if tensor.data_location != TensorProto.EXTERNAL and len(shape) <= 1:
         array = numpy_helper.to_array(tensor)
-        if dtype == np.int64 and array.size <= MOST_VALUES:
+        if dtype == np.int64 and array.size <= MAX_VALUES:
             return Operand("v", shape, tuple(int(v) for v in np.atleast_1d(array)), bool(shape))
         if dtype == np.float32 and array.size == 1:
             return Operand("c", shape, (float(np.atleast_1d(array)[0]),), bool(shape))

@@ -40,10 +40,10 @@ from hwbench.profiler.kernel_forms import (
     unary,
 )
 
-MOST_MACS = 1.2e9
+MAX_MACS = 1.2e9
 """About 20 ms on one core: longer kernels are scarce, and rows of them would take most of the time."""
-MOST_VALUES = 4_000_000
-MOST_WEIGHTS = 10_000_000
+MAX_VALUES = 4_000_000
+MAX_WEIGHTS = 10_000_000
 
 WHOLE: Given = {"heads": HEADS, "tokens": TOKENS[3:20], "dim": HEAD_DIMS}
 """Attention as one kernel."""
@@ -250,7 +250,7 @@ FAMILIES: tuple[Family, ...] = (
     binary(10, "Pow", 15, "c2"), binary(8, "Pow", 15, "c3"),
 )  # fmt: skip
 """Products and convolutions, where the time goes, have most weight. The place of a family seeds it: new ones go to the end."""
-MOST_TRIES = 400
+MAX_TRIES = 400
 FEWEST = 4
 """Kernels of every family, however few are asked for."""
 LEAST = FEWEST * len(FAMILIES)
@@ -264,7 +264,7 @@ def catalogue(n: int, seed: int = 0) -> list[OpSpec]:
         rng = np.random.default_rng((seed, index))
         wanted = max(FEWEST, round(n * family.weight / total))
         mine: dict[str, OpSpec] = {}
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             if len(mine) >= wanted:
                 break
             one = family.draw(rng)
@@ -278,4 +278,4 @@ def _small(one: OpSpec) -> bool:
     """Whether a kernel is quick enough to be measured beside a thousand others."""
     work = ops.op_of(one).work(one)
     values = max(o.size for o in (*kernels.operands(one), *kernels.results(one)))
-    return work.macs <= MOST_MACS and values <= MOST_VALUES and work.parameters_read <= MOST_WEIGHTS
+    return work.macs <= MAX_MACS and values <= MAX_VALUES and work.parameters_read <= MAX_WEIGHTS

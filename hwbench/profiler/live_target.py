@@ -26,9 +26,9 @@ REFERENCE = "onnxruntime"
 
 def current_environment(runtime: str) -> Environment:
     """This machine under the installed version of a runtime."""
-    found = registry.get("runtime", runtime)
+    engine = registry.get("runtime", runtime)
     try:
-        return environments.collect(runtime, found.version(), found.executes_on())
+        return environments.collect(runtime, engine.version(), engine.executes_on())
     except ValueError as error:
         raise MeasurementError(f"{runtime} cannot run on this machine: {error}.") from None
 

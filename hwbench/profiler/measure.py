@@ -109,9 +109,9 @@ def measure(
     live = connect(request.target)
     with model_files(live) as files:
         plan = live.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
-        asked = [_model(path, key, request, files) for path, key in zip(paths, _keys(paths), strict=True)]
-        _refuse_unused(request.shapes, asked)
-        started = [replace(model, starts=_start_ups(model, plan)) for model in asked]
+        checked = [_model(path, key, request, files) for path, key in zip(paths, _keys(paths), strict=True)]
+        _refuse_unused(request.shapes, checked)
+        started = [replace(model, starts=_start_ups(model, plan)) for model in checked]
         samples, environment = _take(started, plan, tick)
     documents = [_document(model, samples, request, wanted, environment) for model in started]
     for model, document in zip(started[1:], documents[1:], strict=True):
@@ -204,7 +204,7 @@ def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> ab_test
 def _document(
     model: _Model, samples: Sequence[Sample], request: _Request, policy: Policy, environment: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that is told of one model."""
+    """Everything that was measured of one model."""
     setting = request.target.setting
     taken = [s for s in samples if _original(s.key) == model.item.key]
     seen = fold.measurement(model.item.key, setting, taken)

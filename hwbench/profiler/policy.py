@@ -90,8 +90,8 @@ class Policy:
 
         What was taken before counts, so that a second pass goes on where the first one ended.
         """
-        most = 2 * self.max_processes
-        return replace(self, min_processes=min(self.max_processes + AGREEING, most), max_processes=most, patience=0)
+        cap = 2 * self.max_processes
+        return replace(self, min_processes=min(self.max_processes + AGREEING, cap), max_processes=cap, patience=0)
 
     def content(self, levels_ns: Sequence[float]) -> bool:
         """Whether an item needs no further process, from the levels of its processes in the order taken."""

@@ -118,10 +118,10 @@ def size(space: Space) -> int:
 
 def sample(space: Space, n: int, rng: np.random.Generator) -> Population:
     """Draws n networks, uniform over gene values, canonicalised; an architecture that is no network is drawn again."""
-    found = canonical(space, _draw(space, n, rng))
-    while not (good := valid(space, found)).all():
-        found[:, ~good] = canonical(space, _draw(space, int((~good).sum()), rng))
-    return found
+    population = canonical(space, _draw(space, n, rng))
+    while not (good := valid(space, population)).all():
+        population[:, ~good] = canonical(space, _draw(space, int((~good).sum()), rng))
+    return population
 
 
 def _draw(space: Space, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -35,10 +35,10 @@ def export(
         batch: Fixed batch size of the model.
         weights: A .safetensors file with trained weights by parameter name; random ones (seed 0) otherwise.
     """
-    found = of_values(space, [arch]) if isinstance(arch, dict) else read(arch, space)
-    if not 0 <= index < len(found):
-        raise UsageError(f"--index {index}: the file holds {len(found)} architectures, 0 to {len(found) - 1}.")
-    network = spaces.lower(found.space, found.population[:, index]).network
+    architectures = of_values(space, [arch]) if isinstance(arch, dict) else read(arch, space)
+    if not 0 <= index < len(architectures):
+        raise UsageError(f"--index {index}: the file holds {len(architectures)} architectures, 0 to {len(architectures) - 1}.")
+    network = spaces.lower(architectures.space, architectures.population[:, index]).network
     path = Path(out)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def export(
     return {
         "path": str(path),
         "space": space,
-        "architecture": found.values[index],
+        "architecture": architectures.values[index],
         "weights": "random, seed 0" if weights is None else str(weights),
         "bytes": path.stat().st_size,
     }

@@ -19,8 +19,8 @@ def sample(space: str, n: int = 1, seed: int = 0, out: str | Path | None = None)
     """Random architectures, uniform over gene values; written to `out` where given."""
     if n < 1:
         raise UsageError(f"n must be at least 1, got {n}.")
-    found: Space = registry.get("space", space)
-    drawn = Architectures(found, spaces.sample(found, n, np.random.default_rng(seed)))
+    chosen: Space = registry.get("space", space)
+    drawn = Architectures(chosen, spaces.sample(chosen, n, np.random.default_rng(seed)))
     if out is not None:
         write_json(Path(out), drawn.document())
     return drawn

@@ -54,9 +54,9 @@ def from_values(space: Space, values: Mapping[str, Any]) -> np.ndarray:
             if given not in gene.choices:
                 raise UsageError(f"Architecture of {space.name}: {gene.label} = {given!r} is not one of {list(gene.choices)}.")
             column[i] = gene.choices.index(given)
-    found = canonical(space, column[:, None])[:, 0]
-    _check_complete(space, to_values(space, found), values)
-    return found
+    genes = canonical(space, column[:, None])[:, 0]
+    _check_complete(space, to_values(space, genes), values)
+    return genes
 
 
 def _check_complete(space: Space, wanted: Mapping[str, Any], values: Mapping[str, Any]) -> None:

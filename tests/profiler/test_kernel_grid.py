@@ -16,7 +16,7 @@ from hwbench.network.kernel_text import operands, results
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.kernel_family import fill
-from hwbench.profiler.kernel_grid import FAMILIES, LEAST, MOST_MACS, MOST_VALUES, MOST_WEIGHTS, catalogue
+from hwbench.profiler.kernel_grid import FAMILIES, LEAST, MAX_MACS, MAX_VALUES, MAX_WEIGHTS, catalogue
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 N = 1400
@@ -89,14 +89,14 @@ def test_every_kernel_parses_and_is_described(kernels):
 def test_limits_are_kept(kernels):
     for spec in kernels:
         work = ops.op_of(spec).work(spec)
-        assert work.macs <= MOST_MACS, spec.key
-        if work.macs == work.parameters_read > MOST_WEIGHTS:
+        assert work.macs <= MAX_MACS, spec.key
+        if work.macs == work.parameters_read > MAX_WEIGHTS:
             continue  # one token and weights no cache holds, on purpose
-        assert work.parameters_read <= MOST_WEIGHTS, spec.key
-        assert max(o.size for o in (*operands(spec), *results(spec))) <= MOST_VALUES, spec.key
+        assert work.parameters_read <= MAX_WEIGHTS, spec.key
+        assert max(o.size for o in (*operands(spec), *results(spec))) <= MAX_VALUES, spec.key
     sizes = [ops.op_of(spec).work(spec).macs for spec in kernels if ops.describe(spec)[0].startswith("product")]
-    assert max(sizes) > 0.2 * MOST_MACS  # spread up to the limit
-    assert min(sizes) < 1e-3 * MOST_MACS
+    assert max(sizes) > 0.2 * MAX_MACS  # spread up to the limit
+    assert min(sizes) < 1e-3 * MAX_MACS
 
 
 def cheapest(index: int) -> OpSpec:

@@ -82,13 +82,13 @@ def _row(file: Path, place: str, key: Any, mean: Any, std: Any = None, runs: Any
 
     def number(what: str, value: Any) -> float:
         try:
-            found = math.nan if isinstance(value, bool) else float(value)
+            number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
-            found = math.nan
-        if not math.isfinite(found) or found < 0 or (what != "std" and not found) or (what == "count" and found % 1):
+            number = math.nan
+        if not math.isfinite(number) or number < 0 or (what != "std" and not number) or (what == "count" and number % 1):
             shown = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
             raise DataError(f"{file}, {place}: the {what} of '{key}' cannot be {shown}.")
-        return found
+        return number
 
     # NaN is how tables of numbers say that there is none.
     std, runs = (None if value is None or value != value else value for value in (std, runs))
@@ -147,13 +147,13 @@ def _read_npy(file: Path, where: Mapping[str, str]) -> list[Published]:
         raise DataError(f"{file} is no dict of KEY -> ms saved by numpy: it begins with {data[:60]!r}.")
     try:
         with warnings.catch_warnings(action="ignore"):  # the library warns of odd escapes in names
-            found = _Pickled(data[header.end() :]).items()
+            entries = _Pickled(data[header.end() :]).items()
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"{file} cannot be read as a dict saved by numpy without running code of it ({' '.join(str(error).split())}); "
             "where it was made, write key and latency_ms to a Parquet file instead."
         ) from None
-    return [_row(file, f"entry {number}", key, value) for number, (key, value) in enumerate(found, 1)]
+    return [_row(file, f"entry {number}", key, value) for number, (key, value) in enumerate(entries, 1)]
 
 
 READERS: dict[str, Callable[[Path, Mapping[str, str]], list[Published]]] = {
@@ -250,10 +250,10 @@ class _Pickled:
         (made,) = self._stack
         if not isinstance(made, _Call) or made.name not in [f"{place}._reconstruct" for place in self.ARRAYS]:
             raise ValueError(f"it makes {made.name if isinstance(made, _Call) else type(made).__name__}, not an array")
-        (found,) = made.state[-1]
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds a {found.name if isinstance(found, _Call) else type(found).__name__}, not a dict")
-        return [(key, self._number(value)) for key, value in found.items()]
+        (content,) = made.state[-1]
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {content.name if isinstance(content, _Call) else type(content).__name__}, not a dict")
+        return [(key, self._number(value)) for key, value in content.items()]
 
     def _number(self, value: Any) -> Any:
         if not isinstance(value, _Call):

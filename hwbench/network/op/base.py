@@ -219,12 +219,12 @@ def tensors(network: Network) -> dict[str, Tensor]:
 
 
 def _named_parameters(network: Network) -> list[tuple[str, Parameter]]:
-    found: list[tuple[str, Parameter]] = []
+    prefixed: list[tuple[str, Parameter]] = []
     for node in network.nodes:
         for p in op_of(node.spec).parameters(node.spec):
             name = f"{node.prefix}.{p.name}"
-            found.append((name, Parameter(name, p.shape, p.axes, p.init, p.fan_in, p.table)))
-    return found
+            prefixed.append((name, Parameter(name, p.shape, p.axes, p.init, p.fan_in, p.table)))
+    return prefixed
 
 
 def network_parameters(network: Network) -> dict[str, Parameter]:
