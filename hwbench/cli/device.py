@@ -41,7 +41,7 @@ def add(
     """Write devices/<name>.toml for a board that ssh reaches; never overwrites one."""
     from hwbench.device import files
 
-    _show(files.add(name, like, ssh, option or (), workspace, python, folder), json)
+    _show(files.add(name, like, ssh, options=option or (), workspace=workspace, python=python, folder=folder), json)
 
 
 @app.command()

@@ -23,7 +23,7 @@ def run(
     """Write an architecture as one whole ONNX model."""
     import hwbench
 
-    done = hwbench.export(space, arch, out, index, batch, weights)
+    done = hwbench.export(space, arch, out, index=index, batch=batch, weights=weights)
     if json:
         console.emit_json(done)
     else:

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from hwbench.predictor.card_types import Card
 
 PLURALS = {
-    "ops": "op", "spaces": "space", "reaches": "transport", "runtimes": "runtime", "regressors": "regressor",
-    "predictors": "aggregator", "proxies": "proxy", "objectives": "objective", "strategies": "strategy", "tables": "benchmark",
+    "ops": "op", "spaces": "space", "transports": "transport", "runtimes": "runtime", "regressors": "regressor",
+    "predictors": "aggregator", "proxies": "proxy", "objectives": "objective", "strategies": "strategy",
+    "benchmarks": "benchmark",
 }  # fmt: skip
+RENAMED = {"reaches": "transport", "tables": "benchmark"}
+"""What kinds were called before: still answered."""
 DEVICES = "devices"
 
 
@@ -34,7 +37,8 @@ def run(
     from hwbench.core import registry
     from hwbench.core.errors import UnknownName
 
-    singular = PLURALS.get(kind, PLURALS.get(f"{kind}s", kind))
+    known = {**PLURALS, **RENAMED}
+    singular = known.get(kind, known.get(f"{kind}s", kind))
     if singular not in registry.kinds():
         raise UnknownName(registry.unknown("kind", kind, (*PLURALS, DEVICES)))
     rows = [{"name": registry.shown(singular, n), "about": registry.about(singular, n)} for n in registry.names(singular)]

@@ -44,7 +44,9 @@ def import_table(
 
     setting = options.setting(dtype, batch, threads)
     chosen = options.pairs("--where", where)
-    done = importers_import_table.import_table(file, style, device, source, runtime, setting, chosen, out, workspace)
+    done = importers_import_table.import_table(
+        file, style, device, source, runtime=runtime, setting=setting, where=chosen, out=out, workspace=workspace
+    )
     if json:
         console.emit_json({**asdict(done), "path": str(done.path), "setting": setting.key})
         return

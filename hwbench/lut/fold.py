@@ -132,7 +132,8 @@ def _row(key: str, setting: Setting, samples: Sequence[Sample], precision: float
     return {
         **row, "latency_min_ms": summary.min_ms, "latency_median_ms": summary.median_ms, "min_spread": summary.min_spread,
         "median_spread": summary.median_spread, "latency_fastest_ms": summary.fastest_ms,
-        "median_low_ms": summary.median_low_ms, "median_high_ms": summary.median_high_ms, "samples": summary.samples, "status": "ok", "verdict": judged.word,
+        "median_low_ms": summary.median_low_ms, "median_high_ms": summary.median_high_ms, "samples": summary.samples,
+        "status": "ok", "verdict": judged.word,
         "reason": judged.reason, "other_cores": float(np.mean(others)) if others else None,
     }  # fmt: skip
 

@@ -111,3 +111,9 @@ def test_tables_are_listed_with_their_size():
     (cells,) = (row for row in listed if row["name"] == TABLE)
     assert (cells["genes"], cells["combinations"]) == ("6", "1.56e+04")
     assert "NAS-Bench-201" in cells["about"]
+
+
+@pytest.mark.parametrize(("kind", "before"), [("benchmarks", "tables"), ("benchmark", "table"), ("transports", "reaches")])
+def test_kinds_answer_to_what_they_were_called_before(kind, before):
+    now, then = (json.loads(run("list", name, "--json").stdout.splitlines()[-1]) for name in (kind, before))
+    assert now == then != []
