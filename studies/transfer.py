@@ -23,6 +23,7 @@ from scipy.stats import rankdata
 from hwbench.core import markdown
 from hwbench.predictor.few_shot import prior as few_shot_prior
 from hwbench.predictor.few_shot import transfer
+from hwbench.predictor.few_shot.tables import LEAST_DEVICES, columns_of
 from hwbench.predictor.tabular import positions
 from studies.harness import Results, Run, Study
 from studies.options import TABLES, Option
@@ -57,7 +58,7 @@ class Space:
         file = "nasbench201/accuracy" if name == "nasbench201" else f"help/{name}_archs"
         archs = pd.read_parquet(tables / f"{file}.parquet").set_index("arch_index").loc[wide.index]
         choices = positions.read(pa.Table.from_pandas(archs[FEATURES[name]], preserve_index=False), FEATURES[name])
-        blocks = transfer.columns_of(choices, np.arange(len(archs)))
+        blocks = columns_of(choices, np.arange(len(archs)))
         flops = archs["conv_flops_m_derived"].to_numpy() if name == "nasbench201" else macs(name, archs)
         keys = [str(key) for key in wide.columns]
         return cls(
@@ -208,7 +209,7 @@ def one_space(run: Run, name: str) -> list[dict[str, Any]]:
     for kind in [] if run.tiny else dict.fromkeys(space.kinds):
         targets = np.flatnonzero(space.kinds == kind)
         known = np.setdiff1d(everyone, targets)
-        if kind in EXACT or len(known) < transfer.LEAST_DEVICES:
+        if kind in EXACT or len(known) < LEAST_DEVICES:
             continue
         prepared, _ = prepare(space, known, COUNTS[:1])
         for target in map(int, targets):

@@ -21,7 +21,8 @@ from hwbench.network.op.base import op_of
 from hwbench.network.work import primitives
 from hwbench.predictor import card as cards
 from hwbench.predictor.card_types import COLUMNS, GPU, ONNX, SUM, TABLE, TRANSFER, ColumnsCard, MeasuredCard, TableCard
-from hwbench.predictor.gpu.latency import FAMILY, MAPPING, Unpriced
+from hwbench.predictor.gpu.latency import FAMILY
+from hwbench.predictor.gpu.mapping import MAPPING, Unpriced
 from hwbench.predictor.tabular.encode import Encoding
 from hwbench.space import slots
 from hwbench.space.base import Space

@@ -18,6 +18,7 @@ from hwbench.core.conformal import Band
 from hwbench.core.errors import UsageError
 from hwbench.predictor.few_shot import transfer
 from hwbench.predictor.few_shot.prior import Prior, learn, posterior, prior
+from hwbench.predictor.few_shot.tables import LEAST_DEVICES, columns_of
 from hwbench.predictor.tabular.positions import Position
 
 MEASURED = 10
@@ -46,7 +47,7 @@ def _prior(table: str, device: str, tables: Path) -> tuple[Prior, Band]:
     latencies = np.stack([rows.latency_ms[name] for name in other_devices(rows, device)], axis=1)
     logs = np.log(np.where(latencies > 0, latencies, np.nan))
     choices = [Position(name, None, tuple(range(n)), rows.genes[:, g]) for g, (name, n) in enumerate(benchmark.genes)]
-    population = learn(logs, transfer.columns_of(choices, np.arange(len(rows))))
+    population = learn(logs, columns_of(choices, np.arange(len(rows))))
     measured = np.random.default_rng(0).choice(rows.usable(device), MEASURED, replace=False)
     return prior(population), transfer.rehearse(population, logs, measured).band
 
@@ -60,13 +61,13 @@ def other_devices(rows: Rows, device: str) -> list[str]:
         UsageError: they are too few.
     """
     others = [name for name in rows.latency_ms if not _same(rows, device, name)]
-    if len(others) < transfer.LEAST_DEVICES or len(rows.usable(device)) < MEASURED:
+    if len(others) < LEAST_DEVICES or len(rows.usable(device)) < MEASURED:
         raise UsageError(
-            f"Predicting {device} needs {transfer.LEAST_DEVICES} other devices in the table (it has {len(others)}) "
+            f"Predicting {device} needs {LEAST_DEVICES} other devices in the table (it has {len(others)}) "
             f"and {MEASURED} measurements ({len(rows.usable(device))})."
         )
     whole = [name for name in others if not np.isnan(rows.latency_ms[name]).any()]
-    return whole if len(whole) >= transfer.LEAST_DEVICES else others
+    return whole if len(whole) >= LEAST_DEVICES else others
 
 
 def _same(rows: Rows, device: str, other: str) -> bool:

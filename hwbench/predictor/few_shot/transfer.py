@@ -15,24 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal, registry, schema, stats
+from hwbench.core import conformal, schema, stats
 from hwbench.core.errors import UsageError
 from hwbench.predictor.few_shot import latency
-from hwbench.predictor.few_shot.prior import DevicePosterior, Population, learn, posterior, prior, scaled, spread_out
-from hwbench.predictor.tabular import positions
+from hwbench.predictor.few_shot.prior import DevicePosterior, Population, learn, posterior, prior, spread_out
+from hwbench.predictor.few_shot.tables import LEAST_DEVICES, Tables
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-DEVICE, LATENCY = "device", "latency_ms"
-ROW = "__row"
-"""Column that numbers the rows of a table while it is read."""
 ADDED = ("prediction", "low", "high")
-LEAST_DEVICES, LEAST_MEASURED, LEAST_ARCHITECTURES = 3, 3, 20
+LEAST_MEASURED = 3
 DRAWS, JUDGED = 4, 400
 """When a known device is treated as new: draws of measurements, architectures it is judged on."""
 TRUSTED = 0.85
@@ -184,51 +178,53 @@ def transfer(
     taken = [name for name in ADDED if name in table.column_names]
     if taken:
         raise UsageError(f"{known} has columns {', '.join(taken)} already; rename them, predictions would hide them.")
-    case = _Case.of(table, new, features, str(known), str(measured))
-    if len(case.rows) < LEAST_MEASURED:
-        raise UsageError(f"{measured} has {len(case.rows)} different architectures; at least {LEAST_MEASURED} are needed.")
-    population = learn(case.logs, case.blocks)
-    new_device = posterior(prior(population), case.rows, case.new_logs)
-    rehearsal = rehearse(population, case.logs, case.rows, coverage)
-    value = np.exp(new_device.mean(case.order))
-    answers = np.stack([value, *rehearsal.band.bounds(value, new_device.deviation(case.order))])
+    tables = Tables.of(table, new, features, str(known), str(measured))
+    if len(tables.rows) < LEAST_MEASURED:
+        raise UsageError(f"{measured} has {len(tables.rows)} different architectures; at least {LEAST_MEASURED} are needed.")
+    population = learn(tables.logs, tables.blocks)
+    new_device = posterior(prior(population), tables.rows, tables.new_logs)
+    rehearsal = rehearse(population, tables.logs, tables.rows, coverage)
+    value = np.exp(new_device.mean(tables.order))
+    answers = np.stack([value, *rehearsal.band.bounds(value, new_device.deviation(tables.order))])
     if output is not None:
-        written = case.architectures(table)
+        written = tables.architectures(table)
         for name, column in zip(ADDED, answers, strict=True):
             written = written.append_column(name, [column])
         schema.write_table(Path(output), written)
     done = replace(
-        _account(case, new_device, rehearsal, answers, coverage),
+        _account(tables, new_device, rehearsal, answers, coverage),
         output=None if output is None else str(output),
         predictor=None if out is None else str(out),
     )
     if out is not None and device is not None:
-        predictions = latency.Predictions(case.choices, answers, np.isin(case.order, case.rows))
-        judged = min(JUDGED, len(case.order))
+        predictions = latency.Predictions(tables.choices, answers, np.isin(tables.order, tables.rows))
+        judged = min(JUDGED, len(tables.order))
         latency.store(Path(out), device, (known, measured), predictions, done.document(), rehearsal.pairs, judged)
     return done
 
 
-def _account(case: _Case, new_device: DevicePosterior, rehearsal: Rehearsal, answers: np.ndarray, coverage: float) -> Transfer:
+def _account(
+    tables: Tables, new_device: DevicePosterior, rehearsal: Rehearsal, answers: np.ndarray, coverage: float
+) -> Transfer:
     """What is said of a transfer: how sure it is, what known devices say of such transfers, whom the new one is like."""
     trust, reason = verdict(new_device, rehearsal)
     likely = [i for i in np.argsort(-new_device.shares, kind="stable")[:3] if new_device.shares[i] >= 0.05]
     value, low, high = answers
     return Transfer(
         output=None,
-        architectures=len(case.order),
-        measured=len(case.rows),
-        known_devices=len(case.devices),
+        architectures=len(tables.order),
+        measured=len(tables.rows),
+        known_devices=len(tables.devices),
         coverage=coverage,
         median_width=float(np.median((high - low) / value)),
         rehearsed_spearman=float(rehearsal.spearmans.mean()),
         rehearsed_spearman_worst=float(rehearsal.spearmans.min()),
         rehearsed_error=float(np.median(rehearsal.errors)),
         unexplained=new_device.unexplained,
-        nearest={case.devices[i]: round(float(new_device.shares[i]), 3) for i in likely},
+        nearest={tables.devices[i]: round(float(new_device.shares[i]), 3) for i in likely},
         trust=trust,
         reason=reason,
-        warnings=case.warnings,
+        warnings=tables.warnings,
     )
 
 
@@ -245,183 +241,14 @@ def choose(known: str | Path, features: Sequence[str], n: int = 10, output: str 
         UsageError: a column is missing, or there are fewer architectures than asked for.
     """
     table = schema.read_table(Path(known))
-    case = _Case.of(table, None, features, str(known), "")
-    if not LEAST_MEASURED <= n <= len(case.order):
-        raise UsageError(f"Choose between {LEAST_MEASURED} and {len(case.order)} architectures ({known} has no more), not {n}.")
-    chosen = spread_out(prior(learn(case.logs, case.blocks)), n)
-    place = np.argsort(case.order)[chosen]
-    found = case.architectures(table).take(place)
+    tables = Tables.of(table, None, features, str(known), "")
+    if not LEAST_MEASURED <= n <= len(tables.order):
+        raise UsageError(
+            f"Choose between {LEAST_MEASURED} and {len(tables.order)} architectures ({known} has no more), not {n}."
+        )
+    chosen = spread_out(prior(learn(tables.logs, tables.blocks)), n)
+    place = np.argsort(tables.order)[chosen]
+    found = tables.architectures(table).take(place)
     if output is not None:
         schema.write_table(Path(output), found)
-    return Chosen(found.to_pylist(), len(case.devices), str(output) if output is not None else None)
-
-
-@dataclass(frozen=True)
-class _Case:
-    """The tables as arrays; architectures in an order of their own, so that the rows' order cannot matter."""
-
-    devices: list[str]
-    logs: np.ndarray
-    """[architectures, devices]; architectures measured on the new device only are all NaN."""
-    blocks: list[np.ndarray]
-    rows: np.ndarray
-    new_logs: np.ndarray
-    order: np.ndarray
-    """Known architectures as they first appear."""
-    choices: list[positions.Position]
-    """Of known architectures, in that order."""
-    first: np.ndarray
-    """Row of `known` each of them first appears in."""
-    kept: list[str]
-    """Columns that describe an architecture."""
-    warnings: list[str]
-
-    @classmethod
-    def of(cls, table: pa.Table, new: pa.Table | None, features: Sequence[str], known: str, measured: str) -> _Case:
-        features = list(dict.fromkeys(features))
-        usable, warnings = _usable(table, features, known)
-        n, y = usable.num_rows, _latencies(usable, known)
-        names, device = np.unique(np.array(usable[DEVICE].cast("string").to_pylist(), object).astype(str), return_inverse=True)
-        if len(names) < LEAST_DEVICES:
-            raise UsageError(f"{known} has {len(names)} devices; at least {LEAST_DEVICES} are needed to learn from.")
-        choices = positions.read(_stacked(usable, new, features, known, measured), features)
-        _refuse_foreign(choices, n, known, measured)
-        representative, group = positions.distinct(choices)
-        logs, enough = _means(group[:n], device, np.log(y), (len(representative), len(names)))
-        if enough.sum() < LEAST_DEVICES:
-            few = f"{known} has fewer than {LEAST_DEVICES} devices"
-            raise UsageError(f"{few} with {LEAST_ARCHITECTURES} architectures or more.")
-        if not enough.all():
-            warnings.append(f"too few rows, left out: {', '.join(names[~enough])}")
-        met, first = np.unique(group[:n], return_index=True)
-        appearance = np.argsort(first, kind="stable")
-        rows, means = np.empty(0, int), np.empty(0)
-        if new is not None:
-            rows, inverse = np.unique(group[n:], return_inverse=True)
-            means = np.bincount(inverse, np.log(_latencies(new, measured))) / np.bincount(inverse)
-        return cls(
-            devices=[str(name) for name in names[enough]],
-            logs=logs[:, enough],
-            blocks=columns_of(choices, representative),
-            rows=rows,
-            new_logs=means,
-            order=met[appearance],
-            choices=[replace(each, codes=each.codes[representative[met[appearance]]]) for each in choices],
-            first=np.asarray(usable[ROW].to_numpy())[first[appearance]],
-            kept=_describing(usable, features, group[:n], first, met),
-            warnings=warnings,
-        )
-
-    def architectures(self, table: pa.Table) -> pa.Table:
-        """The known architectures, one row each."""
-        return table.select(self.kept).take(self.first)
-
-
-def _usable(table: pa.Table, features: Sequence[str], known: str) -> tuple[pa.Table, list[str]]:
-    """The rows that have a latency, each with its number in a column ROW; and what a reader is to know."""
-    import pyarrow.compute as pc
-
-    for name in (DEVICE, LATENCY):
-        if name in features:
-            raise UsageError(f"'{name}' is no architecture column; leave it out of --features.")
-        _need(table, name, known)
-    table = table.append_column(ROW, [np.arange(table.num_rows)])
-    usable = table.filter(pc.is_valid(table[LATENCY]))
-    dropped = table.num_rows - usable.num_rows
-    return usable, [f"{dropped} rows of {known} have no latency and were left out"] if dropped else []
-
-
-def _refuse_foreign(choices: Sequence[positions.Position], n: int, known: str, measured: str) -> None:
-    """Raises if the new device measured a level that no known architecture (the first n) has."""
-    for position in choices:
-        foreign = np.setdiff1d(position.codes[n:], position.codes[:n])
-        if len(foreign) and not position.quantity:
-            level = position.levels[foreign[0]]
-            raise UsageError(f"{measured} has {position.name} = {level!r}, which no architecture of {known} has.")
-
-
-def _means(group: np.ndarray, device: np.ndarray, logs: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """(mean of each architecture on each device, NaN where there is none; which devices have enough of them)."""
-    sums, counts = np.zeros(shape), np.zeros(shape)
-    np.add.at(sums, (group, device), logs)
-    np.add.at(counts, (group, device), 1)
-    with np.errstate(invalid="ignore"):
-        means = np.where(counts > 0, sums / counts, np.nan)
-    return means, counts.astype(bool).sum(axis=0) >= LEAST_ARCHITECTURES
-
-
-def _describing(usable: pa.Table, features: Sequence[str], group: np.ndarray, first: np.ndarray, met: np.ndarray) -> list[str]:
-    """The architecture columns, and others whose values the architecture decides."""
-    others = [c for c in usable.column_names if c not in {*features, DEVICE, LATENCY, ROW}]
-    return [c for c in usable.column_names if c in features or (c in others and _follows(usable[c], group, first, met))]
-
-
-def columns_of(choices: Sequence[positions.Position], rows: np.ndarray) -> list[np.ndarray]:
-    """Standardised columns of each choice: one per level but the first; a quantity and its square."""
-    found = []
-    for position in choices:
-        codes = position.codes[rows]
-        if position.quantity:
-            values = scaled(np.array(position.levels, float)[codes][:, None])
-            columns = np.concatenate([values, values**2], axis=1)
-        elif len(position.levels) <= positions.MANY_LEVELS:
-            columns = (codes[:, None] == np.unique(codes)[None, 1:]).astype(float)
-        else:
-            continue  # a name tells architectures apart, nothing more
-        if columns.shape[1]:
-            found.append(scaled(columns))
-    return found
-
-
-def _follows(column: Any, group: np.ndarray, first: np.ndarray, met: np.ndarray) -> bool:
-    """Whether the architecture decides the column's value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
-    except pa.ArrowException:  # a type Arrow cannot tell equal values of
-        return False
-    codes = np.asarray(encoded.indices.to_numpy())
-    return bool((codes == codes[first][np.searchsorted(met, group)]).all())
-
-
-def _stacked(table: pa.Table, new: pa.Table | None, features: Sequence[str], known: str, measured: str) -> pa.Table:
-    """The architecture columns of both tables, one below the other."""
-    import pyarrow as pa
-
-    for name in features:
-        _need(table, name, known)
-        if new is not None:
-            _need(new, name, measured)
-    if new is None:
-        return table.select(features)
-    columns = []
-    for name in features:
-        try:
-            both = [part.select([name]) for part in (table, new)]
-            columns.append(pa.concat_tables(both, promote_options="permissive").column(name))
-        except pa.ArrowException:
-            kinds = f"{table.schema.field(name).type} in {known}, {new.schema.field(name).type} in {measured}"
-            raise UsageError(f"Column '{name}' is {kinds}; give both the same type.") from None
-    return pa.table(columns, names=list(features))
-
-
-def _need(table: pa.Table, name: str, path: str) -> None:
-    if name not in table.column_names:
-        raise UsageError(f"{path}: {registry.unknown('column', name, table.column_names)}")
-
-
-def _latencies(table: pa.Table, path: str) -> np.ndarray:
-    import pyarrow as pa
-
-    _need(table, LATENCY, path)
-    try:
-        values = np.asarray(table[LATENCY].cast(pa.float64()).to_numpy(), float)
-    except pa.ArrowException:
-        kind = table.schema.field(LATENCY).type
-        raise UsageError(f"{path}: column '{LATENCY}' must hold numbers, it holds {kind}.") from None
-    bad = int((~(values > 0) | ~np.isfinite(values)).sum())
-    if bad:
-        raise UsageError(f"{path}: '{LATENCY}' must be positive; {bad} rows are not.")
-    return values
+    return Chosen(found.to_pylist(), len(tables.devices), str(output) if output is not None else None)

@@ -4,11 +4,7 @@
 
 Nothing here is certified: the model learnt from operators, each measured alone under PyTorch, and never saw a network.
 
-How primitives become GPU operators is one table, `MAPPING`. Products, softmax, layer norm and element-wise arithmetic are
-what the model was fitted on. What only moves values (cutting heads, transposing, looking up) is priced as an element-wise pass
-over them. A convolution whose windows do not overlap (patches, 1 x 1) is a product. Any other is refused: priced as the product
-it equals, the 24,662 convolutions of NeuSight's table are off by 37 to 53 % per GPU (small ones take 1.5 to 3 times as long,
-some 8 times; 15 to 29 % beat the roofline of that product, by other algorithms), and of grouped ones nothing is known.
+How primitives become GPU operators is one table (gpu/mapping.py).
 
 The interval is wide on both sides, for a network is not its operators one by one. Low: launches wait in a queue while the GPU
 works, so that none of their overhead shows. High: the host is late with every operator, by GAP_MS. At batch 1 most operators
@@ -20,7 +16,7 @@ Latencies in ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +36,7 @@ from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, of_device, sheet_of
+from hwbench.predictor.gpu.mapping import MAPPING, Call, Unpriced
 from hwbench.predictor.gpu.model import GpuModel, restore
 from hwbench.predictor.gpu.roofline import physics, roofline
 from hwbench.space import slots
@@ -55,147 +52,6 @@ SCENARIO = "back-to-back"
 GAP_MS = 0.05
 """How much later than the sum says an operator may start, because the host is late with it: 95 % of 1,000 encoders of HAT
 (Wang et al. 2020; PyTorch, batch 1, NVIDIA TITAN Xp) lost less than that per operator; their median is 0.033."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One operator as a GPU runs it: a name and sizes of `datasheet.Ops`."""
-
-    op: str
-    sizes: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def product(cls, op: str, count: int, rows: int, columns: int, inner: int) -> Call:
-        """`count` products of [rows, inner] x [inner, columns]."""
-        return cls(op, (("B", count), ("M", rows), ("N", columns), ("K", inner)))
-
-    @classmethod
-    def over(cls, op: str, rows: int, length: int) -> Call:
-        """Something done to `rows` rows of `length` values."""
-        return cls(op, (("B", rows), ("H", length)))
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How one primitive is priced."""
-
-    calls: Callable[[OpSpec, int], list[Call]]
-    """Of a spec at a batch; raises `Unpriced` for what it cannot price."""
-    stands_for: str = ""
-    """What is priced in its place; empty where the model knows the operator itself."""
-
-
-class Unpriced(UsageError):
-    """A primitive no GPU operator stands for."""
-
-
-def _linear(spec: OpSpec, batch: int) -> list[Call]:
-    return [Call.product("linear", 1, spec["tokens"] * batch, spec["out"], spec["in"])]
-
-
-def _dense(spec: OpSpec, batch: int) -> list[Call]:
-    return [Call.product("linear", 1, batch, spec["out"], spec["in"])]
-
-
-def _matmul(spec: OpSpec, batch: int) -> list[Call]:
-    """The scale of attention scores is part of the product, as cuBLAS has it."""
-    return [Call.product("bmm", spec["heads"] * batch, spec["m"], spec["n"], spec["k"])]
-
-
-def _conv2d(spec: OpSpec, batch: int) -> list[Call]:
-    """Windows side by side: every value is read once, so it is a product of patches and filters."""
-    if spec["groups"] != 1 or spec["kernel"] != spec["stride"] or spec["padding"]:
-        form = "grouped" if spec["groups"] != 1 else "whose windows overlap"
-        raise Unpriced(f"{spec.key}: a convolution {form} is no product, and operators of that kind were not fitted")
-    positions = (spec["height"] // spec["stride"]) * (spec["width"] // spec["stride"])
-    return [Call.product("linear", 1, positions * batch, spec["out"], spec["in"] * spec["kernel"] ** 2)]
-
-
-def _softmax(spec: OpSpec, batch: int) -> list[Call]:
-    return [Call.over("softmax", spec["heads"] * spec["m"] * batch, spec["n"])]
-
-
-def _mix_heads(spec: OpSpec, batch: int) -> list[Call]:
-    """A Linear of torch works on the last axis: heads go there, meet their weights, and go back."""
-    places = spec["m"] * spec["n"] * batch
-    move = Call.over("addu", spec["heads"] * spec["m"] * batch, spec["n"])
-    return [move, Call.product("linear", 1, places, spec["heads"], spec["heads"]), move]
-
-
-def _squeeze_excite(spec: OpSpec, batch: int) -> list[Call]:
-    """Means, two small products with their activations, and the scaling."""
-    channels, reduced = spec["channels"], spec["reduced"]
-    values = Call.over("mulu", channels * batch, spec["height"] * spec["width"])
-    down, up = (Call.product("linear", 1, batch, n, k) for n, k in ((reduced, channels), (channels, reduced)))
-    return [values, down, Call.over("relu", batch, reduced), up, Call.over("relu", batch, channels), values]
-
-
-def _tokens(op: str) -> Callable[[OpSpec, int], list[Call]]:
-    """One operator on every value of (tokens, dim)."""
-    return lambda spec, batch: [Call.over(op, spec["tokens"] * batch, spec["dim"])]
-
-
-def _map(op: str) -> Callable[[OpSpec, int], list[Call]]:
-    """One operator on every value of (channels, height, width)."""
-    return lambda spec, batch: [Call.over(op, spec["channels"] * batch, spec["height"] * spec["width"])]
-
-
-def _vector(op: str) -> Callable[[OpSpec, int], list[Call]]:
-    """One operator on every value of (dim)."""
-    return lambda spec, batch: [Call.over(op, batch, spec["dim"])]
-
-
-def _heads(spec: OpSpec, batch: int) -> list[Call]:
-    parts = dict(spec.dims).get("parts", 1)
-    return [Call.over("addu", spec["tokens"] * batch, int(parts) * spec["heads"] * spec["head_dim"])]
-
-
-def _patches(spec: OpSpec, batch: int) -> list[Call]:
-    return [Call.over("addu", spec["height"] * spec["width"] * batch, spec["dim"])]
-
-
-def _relative_bias(spec: OpSpec, batch: int) -> list[Call]:
-    tokens = spec["height"] * spec["width"]
-    return [Call.over("add", spec["heads"] * tokens * batch, tokens)]
-
-
-COPY = "one element-wise pass over the values it moves"
-POOL = "one element-wise pass over what it reads"
-MAPPING: Mapping[str, Rule] = {
-    "add": Rule(_tokens("add")),
-    "average_pool": Rule(_map("addu"), POOL),
-    "average_pool_same": Rule(_map("addu"), POOL),
-    "class_token": Rule(_tokens("addu"), COPY),
-    "conv2d": Rule(_conv2d, "the product of patches and filters"),
-    "dense": Rule(_dense),
-    "embedding": Rule(_tokens("addu"), COPY),
-    "flatten_map": Rule(lambda spec, batch: [], "nothing: no value moves"),
-    "flatten_patches": Rule(_patches, COPY),
-    "gelu": Rule(_tokens("gelu")),
-    "global_pool": Rule(_map("addu"), POOL),
-    "layernorm": Rule(_tokens("layernorm")),
-    "linear": Rule(_linear),
-    "map_add": Rule(_map("add")),
-    "map_norm": Rule(_map("mulu"), "one element-wise pass, since its mean and spread are constants"),
-    "map_relu": Rule(_map("relu")),
-    "map_silu": Rule(_map("gelu"), "GELU"),
-    "map_zero": Rule(_map("mulu")),
-    "matmul": Rule(_matmul),
-    "merge_heads": Rule(_heads, COPY),
-    "mix_heads": Rule(_mix_heads, "a product between two element-wise passes"),
-    "position": Rule(_tokens("add")),
-    "relative_bias": Rule(_relative_bias),
-    "relu": Rule(_tokens("relu")),
-    "segment": Rule(_tokens("addu")),
-    "select_token": Rule(_vector("addu"), COPY),
-    "silu": Rule(_tokens("gelu"), "GELU"),
-    "softmax": Rule(_softmax),
-    "split_heads": Rule(_heads, COPY),
-    "squeeze_excite": Rule(_squeeze_excite, "two element-wise passes, two products, two activations"),
-    "tanh": Rule(_vector("tanh")),
-    "unflatten_patches": Rule(_patches, COPY),
-}
-"""Every primitive a GPU operator stands for, by its exact name; another one is refused."""
 
 
 def find(target: Target) -> tuple[Path, GpuCard] | None:
