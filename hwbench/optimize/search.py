@@ -37,7 +37,7 @@ from hwbench.optimize.loop import Plan, run_trials
 from hwbench.optimize.objective.base import VIOLATION, Objective
 from hwbench.optimize.problem import violation
 from hwbench.optimize.result import SearchResult, result_of, usual, write_trials
-from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, bounds_of, claim
+from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
 from hwbench.optimize.space_problem import as_population
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.predictor import models
@@ -106,29 +106,35 @@ def search(
         raise UsageError("A search needs a folder of its own: give out (--out).")
     target, folder = Target.of(device, runtime, setting, workspace), Path(out)
     budget_ms, budget = _own_latency(budget_ms, budget, target)
-    bounds = bounds_of(budget_ms, budget, limits)
-    question = Question(target, check_statistic(statistic), uncertified)
-    known: Space = registry.get("space", space)
-    goal = _objective(objective, bounds, gamma)
+    asked = Settings(
+        space=space, budget_ms=budget_ms, budget=dict(budget) if budget else None, limits=dict(limits) if limits else None,
+        statistic=check_statistic(statistic), bound=UPPER_BOUND if certified else PLAIN, strategy=strategy or "",
+        objective=objective, gamma=gamma, proxy=proxy, evaluations=evaluations or 0, seed=seed,
+        device=target.device, runtime=runtime, setting=setting,
+    )  # fmt: skip
     with Scorer(proxy, space, workers, executor) as score:
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
         if evaluations < 1 or workers < 1:
             raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
-        first = next(iter(bounds)) if budget_ms is not None or budget else None
-        limited = limits_of(known, bounds, question, certified, first)
-        settings = Settings(
-            space, budget_ms, dict(budget) if budget else None, dict(limits) if limits else None, statistic,
-            _certified(limited, certified), UPPER_BOUND if certified else PLAIN, strategy, objective, gamma, proxy,
-            evaluations, seed, target.device, runtime, setting, **_fingerprints(limited),
-        )  # fmt: skip
-        problem = space_problem.problem(known, goal.objectives, goal.limits, _known(goal, limited))
-        proposer: Strategy = registry.make("strategy", strategy, problem=problem, rng=np.random.default_rng(seed))
-        plan = Plan(known, problem, proposer, goal, limited, evaluations)
-        found = _run(plan, score, settings, folder, target, tick)
+        asked = replace(asked, strategy=strategy, evaluations=evaluations)
+        found = _searched(asked, Question(target, statistic, uncertified), score, folder, tick)
     document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
     write_json(folder / RESULT_NAME, document)
     (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
+
+
+def _searched(asked: Settings, question: Question, score: Scorer, folder: Path, tick: Tick) -> SearchResult:
+    """Compiles the limits, and searches."""
+    space: Space = registry.get("space", asked.space)
+    goal = _objective(asked.objective, asked.bounds, asked.gamma)
+    limited = limits_of(space, asked.bounds, question, asked.by_upper, asked.budget_name)
+    settings = replace(asked, certified=_certified(limited, asked.by_upper), **_fingerprints(limited))
+    problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited))
+    rng = np.random.default_rng(asked.seed)
+    proposer: Strategy = registry.make("strategy", asked.strategy, problem=problem, rng=rng)
+    plan = Plan(space, problem, proposer, goal, limited, asked.evaluations)
+    return _run(plan, score, settings, folder, question.target, tick)
 
 
 def _run(plan: Plan, score: Scorer, settings: Settings, folder: Path, target: Target, tick: Tick) -> SearchResult:

@@ -39,9 +39,8 @@ class Settings:
     limits: Mapping[str, float] | None
     """Further costs and the most they may be."""
     statistic: str
-    certified: bool | None
-    """Whether every bound compared with a limit comes from a calibration that saw the space; None: nothing is predicted."""
     bound: str
+    """What of a prediction is compared with its limit: UPPER_BOUND or PLAIN."""
     strategy: str
     objective: str
     gamma: float | None
@@ -51,9 +50,11 @@ class Settings:
     device: str
     runtime: str
     setting: Setting
-    predictor: str | None
+    certified: bool | None = None
+    """Whether every bound compared with a limit comes from a calibration that saw the space; None: nothing is predicted."""
+    predictor: str | None = None
     """Fingerprint of the predictor behind the latency on the device searched for, where it is limited."""
-    other_predictors: Mapping[str, str] | None
+    other_predictors: Mapping[str, str] | None = None
     """Cost -> fingerprint of the predictor behind it."""
 
     @classmethod
@@ -77,6 +78,11 @@ class Settings:
     def first(self) -> str:
         """The budget's cost, or that of the first limit where there is no budget."""
         return next(iter(self.bounds))
+
+    @property
+    def budget_name(self) -> str | None:
+        """The budget's cost; None where there are limits alone."""
+        return self.first if self.budget_ms is not None or self.budget else None
 
     @property
     def by_upper(self) -> bool:

@@ -7,7 +7,7 @@ What the workspace already holds is not measured again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from hwbench.device import files as devices
 from hwbench.optimize.search import search
 from hwbench.predictor.fit import fit
 from hwbench.predictor.models import of_space
+from hwbench.predictor.space_latency import Fitted
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.profile import profile
 from hwbench.space import activity as spaces
@@ -54,11 +55,7 @@ def quickstart(
         progress: Makes a progress bar with a title.
     """
     place = Workspace.at(workspace)
-    if place.find("devices", f"{devices.local_name()}.toml") is None:
-        say("1/6 device: measuring peaks with two short kernels")
-        devices.detect(place.root)
-    here = devices.get("local", place.root)
-    say(f"1/6 device: {here.name} ({here.cpu_model}, {here.cores} cores)")
+    _describe(place, say)
     with progress("2/6 profiling ops") as tick:
         table = profile(SPACE, workspace=place.root, tick=tick)
     doubtful = f"{len(table.doubtful)} doubtful"
@@ -67,25 +64,46 @@ def quickstart(
         fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
     error = fitted.card.statistics["min"].holdout
     say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
-    space = registry.get("space", SPACE)
-    drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
-    budget_ms = round(float(np.median(of_space(fitted, space, "min").predict(drawn).value_ms)), 2)
-    name = f"quickstart-{fingerprint([encode(fitted.card.statistics), seed])[:8]}"
-    folder = place.path("reports", name)
+    budget_ms = _median_ms(fitted, seed)
+    folder = place.path("reports", f"quickstart-{fingerprint([encode(fitted.card.statistics), seed])[:8]}")
     with progress("4/6 searching") as tick:
         found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)
     best = found["search"]["finalists"][0]
     say(f"4/6 search: best of {found['search']['evaluated']} within the median {budget_ms:g} ms: {best['latency_ms']:.2f} ms")
     with progress("5/6 measuring the finalists") as tick:
         checked = verify(folder, RANDOM, seed, place.root, POLICY, tick)
-    winner = checked["winner"]
-    kept = "budget kept" if checked["kept"]["winner"] else "budget BROKEN"
-    say(f"5/6 verified: winner measured at {winner['measured_ms']:.2f} ms, {kept}")
+    say(f"5/6 verified: winner measured at {checked['winner']['measured_ms']:.2f} ms, {_verdict(checked)}")
     written = report(folder, workspace=place.root)
     say(f"6/6 report: {written['html']}")
-    answer = (
+    answer = _answer(budget_ms, best, checked)
+    return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}
+
+
+def _describe(place: Workspace, say: Callable[[str], None]) -> None:
+    """Writes this machine's device file, unless there is one."""
+    if place.find("devices", f"{devices.local_name()}.toml") is None:
+        say("1/6 device: measuring peaks with two short kernels")
+        devices.detect(place.root)
+    here = devices.get("local", place.root)
+    say(f"1/6 device: {here.name} ({here.cpu_model}, {here.cores} cores)")
+
+
+def _median_ms(fitted: Fitted, seed: int) -> float:
+    """The median latency of the space's networks, as it is predicted."""
+    space = registry.get("space", SPACE)
+    drawn = spaces.sample(space, 100_000, np.random.default_rng(seed))
+    return round(float(np.median(of_space(fitted, space, "min").predict(drawn).value_ms)), 2)
+
+
+def _verdict(checked: Mapping[str, Any]) -> str:
+    return "budget kept" if checked["kept"]["winner"] else "budget BROKEN"
+
+
+def _answer(budget_ms: float, best: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
+    """What the whole flow found, in one sentence."""
+    winner = checked["winner"]
+    return (
         f"The best network of {SPACE} within {budget_ms:g} ms (min) has {best['accuracy']:.2f} million parameters: predicted "
         f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
-        f"(p50 {winner['latency_median_ms']:.2f} ms): {kept}."
+        f"(p50 {winner['latency_median_ms']:.2f} ms): {_verdict(checked)}."
     )
-    return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}

@@ -99,7 +99,7 @@ def test_a_latency_of_another_device_is_predicted_once_more(tmp_path):
 
 def test_a_search_that_was_not_verified_has_no_report(tmp_path):
     folder = searched(tmp_path, limits={"params_m": 6.5})
-    with pytest.raises(UsageError, match="was not verified yet .* Run: hwbench verify"):
+    with pytest.raises(UsageError, match=r"was not verified yet .* Run: hwbench verify"):
         hwbench.report(folder, workspace=tmp_path)
 
 

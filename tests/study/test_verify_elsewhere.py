@@ -130,6 +130,20 @@ def test_instructions_of_finalists_are_counted_under_emulation(tmp_path, fast_po
     broken = hwbench.verify(folder, random=0, workspace=tmp_path, policy=fast_policy)
     assert (broken["limits"][1]["kept"], broken["kept"]["winner"], broken["best_kept"]) == (False, True, None)
 
+    # the same count as the budget: no latency is limited, and none is measured
+    only = tmp_path / "counted"
+    alone = hwbench.search("mixer", out=only, workspace=tmp_path, evaluations=40, budget={name: AMPLE})
+    alone["architectures"] = alone["architectures"][:2]
+    store(only, alone)
+    told = hwbench.verify(only, workspace=tmp_path)
+    assert (told["measured"], told["kept"]) == (True, {"winner": True, "finalists": 2, "of": 2})
+    assert told["limits"][0]["how"].startswith("counted under emulation")
+    hwbench.report(only, workspace=tmp_path)
+    assert "the budget of 1e+06 was kept" in (only / "report.md").read_text()
+    alone["search"]["budget"] = {name: 1e-6}
+    store(only, alone)
+    assert hwbench.verify(only, workspace=tmp_path)["kept"] == {"winner": False, "finalists": 0, "of": 2}
+
 
 def test_a_latency_cannot_be_verified_where_instructions_are_counted(tmp_path):
     from hwbench.study.finalists import timed_target
