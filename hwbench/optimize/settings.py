@@ -27,7 +27,7 @@ PARTS = ("space", "strategy", "objective", "proxy")
 """Settings that name a part: an older name, or one with hyphens, is the same part."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything a search's result depends on; the names are those of the stored document."""
 
@@ -39,6 +39,8 @@ class Settings:
     limits: Mapping[str, float] | None
     """Further costs and the most they may be."""
     statistic: str
+    certified: bool | None = None
+    """Whether every bound compared with a limit comes from a calibration that saw the space; None: nothing is predicted."""
     bound: str
     """What of a prediction is compared with its limit: UPPER_BOUND or PLAIN."""
     strategy: str
@@ -50,8 +52,6 @@ class Settings:
     device: str
     runtime: str
     setting: Setting
-    certified: bool | None = None
-    """Whether every bound compared with a limit comes from a calibration that saw the space; None: nothing is predicted."""
     predictor: str | None = None
     """Fingerprint of the predictor behind the latency on the device searched for, where it is limited."""
     other_predictors: Mapping[str, str] | None = None
