@@ -14,23 +14,31 @@ if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
 
 
+Models = Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")]
+Batch = Annotated[int | None, typer.Option("--batch", help="Samples per run, for files with an open first side.")]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="int8 or fp16: measure a converted copy.")]
+Scenario = Annotated[
+    str, typer.Option("--scenario", help="back-to-back, paced-20ms (idle gap before every run) or cold (caches emptied).")
+]
+MaxProcesses = Annotated[int | None, typer.Option("--max-processes", help="Cap on fresh worker processes.")]
+MaxSeconds = Annotated[
+    float | None, typer.Option("--max-seconds", help="No further round starts after that; a comparison has 30 by default.")
+]
+
+
 def run(
-    models: Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")],
+    models: Models,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
-    batch: Annotated[int | None, typer.Option("--batch", help="Samples per run, for files with an open first side.")] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", help="int8 or fp16: measure a converted copy.")] = None,
-    scenario: Annotated[
-        str, typer.Option("--scenario", help="back-to-back, paced-20ms (idle gap before every run) or cold (caches emptied).")
-    ] = "back-to-back",
+    batch: Batch = None,
+    dtype: Dtype = None,
+    scenario: Scenario = "back-to-back",
     shape: options.Shapes = None,
     workspace: options.Workspace = options.HERE,
     precision: options.Precision = 0.01,
-    max_processes: Annotated[int | None, typer.Option("--max-processes", help="Cap on fresh worker processes.")] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", help="No further round starts after that; a comparison has 30 by default.")
-    ] = None,
+    max_processes: MaxProcesses = None,
+    max_seconds: MaxSeconds = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:

@@ -64,8 +64,7 @@ def run(
     from hwbench.profiler.profile import profile_specs
 
     _check(space, kernels, model, until, again)
-    least = min(3, max_processes)
-    policy = Policy(precision, least, max_processes, max_seconds=max_seconds, seed=seed)
+    policy = Policy(precision, min(3, max_processes), max_processes, max_seconds=max_seconds, seed=seed)
     target = Target.of(device, runtime, options.setting(dtype, batch, threads), workspace)
     if until is not None:
         _until(until, space or [], target, level, policy, json)

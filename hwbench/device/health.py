@@ -15,19 +15,30 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.device.system import (
+    CGROUPS,
+    CPUS,
+    PROC,
+    CpuTimes,
+    Processes,
+    cpu_quotas,
+    cpu_times,
+    hottest_c,
+    memory_bytes,
+    process_times,
+    read_text,
+    throttle_count,
+    usable_cores,
+)
 
-PROC = Path("/proc")
-CPUS = Path("/sys/devices/system/cpu")
-THERMAL = Path("/sys/class/thermal")
-CGROUPS = Path("/sys/fs/cgroup")
 WATCH_S = 1.0
 """How long other processes are watched: 100 of the kernel's ticks, so 0.01 core can be seen."""
 SPINNING_MS = 5.0
@@ -36,9 +47,6 @@ STEADY_SHARE = 0.2
 """The steady level is where this share of the readings lies closest together: the fastest state is rarer than that."""
 BLIND = "judge by the noise floor"
 """What is left to do where the hardware's state is hidden."""
-
-Processes = Mapping[int, tuple[str, float]]
-"""pid -> (name, CPU seconds so far)."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +59,6 @@ class Finding:
     """The numbers seen, in words, with units."""
     advice: str = ""
     """What to do; empty when good."""
-
-
-@dataclass(frozen=True)
-class CpuTimes:
-    """CPU seconds since boot over all cores, those of this process, and when they were read."""
-
-    at_s: float
-    busy_s: float
-    stolen_s: float
-    own_s: float
 
 
 def check_device(seconds: float = 3.0, tick: Callable[[int, int], None] = lambda done, total: None) -> list[Finding]:
@@ -178,32 +176,10 @@ def other_load(before: CpuTimes | None, after: CpuTimes | None, names: Processes
     return Finding("other load", "warning" if cores < 0.5 else "bad", found, advice)
 
 
-def cpu_times(stat: Path = PROC / "stat") -> CpuTimes | None:
-    """CPU times as the kernel counts them now; None where it does not."""
-    head, *fields = (_text(stat) or "none").splitlines()[0].split()
-    if head != "cpu" or len(fields) < 8 or not all(field.isdecimal() for field in fields):
-        return None
-    user, nice, system, _, _, irq, softirq, stolen = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields[:8])
-    own = os.times()
-    return CpuTimes(time.monotonic(), user + nice + system + irq + softirq, stolen, own.user + own.system)
-
-
-def process_times() -> Processes:
-    """Every process seen from here but this one."""
-    import psutil
-
-    found = {}
-    for process in psutil.process_iter(["name", "cpu_times"]):
-        used = process.info["cpu_times"]
-        if process.pid != os.getpid() and used is not None:
-            found[process.pid] = (process.info["name"] or "unnamed", used.user + used.system)
-    return found
-
-
 def governor(cpus: Path = CPUS) -> Finding:
     """Whether every core's frequency governor is `performance`."""
     files = sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    counts = Counter(text for path in files if (text := _text(path)))
+    counts = Counter(text for path in files if (text := read_text(path)))
     if not counts:
         return Finding("governor", "unreadable", "no readable cpufreq files (usual in a virtual machine)", BLIND)
     found = ", ".join(f"{name} on {count} cores" for name, count in sorted(counts.items()))
@@ -216,7 +192,7 @@ def turbo(cpus: Path = CPUS) -> Finding:
     """Whether the clock may rise above its nominal frequency."""
     switches = ((cpus / "intel_pstate" / "no_turbo", "0", "1"), (cpus / "cpufreq" / "boost", "1", "0"))
     for path, on, off in switches:
-        value = _text(path)
+        value = read_text(path)
         if value == on:
             advice = f"the clock then depends on load and temperature; to switch it off: echo {off} | sudo tee {path}"
             return Finding("turbo", "warning", f"on ({path.name} is {value})", advice)
@@ -234,19 +210,6 @@ def throttling(before: int | None, after: int | None, hottest: float | None) -> 
         found = f"throttle counters rose by {after - before} during the check; {heat}"
         return Finding("throttling", "bad", found, "let the machine cool, or improve its cooling; then check again")
     return Finding("throttling", "good", f"throttle counters stayed at {after}; {heat}")
-
-
-def throttle_count(cpus: Path = CPUS) -> int | None:
-    """How often any core or package slowed down to cool since boot; None where nothing counts it."""
-    values = [_number(path) for path in cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count")]
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def hottest_c(thermal: Path = THERMAL) -> float | None:
-    """The highest temperature of any zone, in degrees Celsius; None where none can be read."""
-    values = [_number(path) for path in thermal.glob("thermal_zone*/temp")]
-    return max((value / 1e3 for value in values if value is not None), default=None)
 
 
 def thread_spinning(stopped_ms: float | None = None, default_ms: float | None = None) -> Finding:
@@ -310,13 +273,6 @@ def memory(available_bytes: int, swapped_bytes: int) -> Finding:
     return Finding("memory", "good", found)
 
 
-def memory_bytes() -> tuple[int, int]:
-    """RAM available and swap in use."""
-    import psutil
-
-    return psutil.virtual_memory().available, psutil.swap_memory().used
-
-
 def cpu_limit(cores: int, usable: int, own_cgroups: Path = PROC / "self" / "cgroup", root: Path = CGROUPS) -> Finding:
     """Whether a cgroup or the affinity keeps this process from the machine's cores."""
     quotas = cpu_quotas(own_cgroups, root)
@@ -337,34 +293,9 @@ def cpu_limit(cores: int, usable: int, own_cgroups: Path = PROC / "self" / "cgro
     return Finding("CPU limit", status, "; ".join(found), "; ".join(advice))
 
 
-def usable_cores() -> int:
-    """Cores this process may run on; where no affinity exists, all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_quotas(own_cgroups: Path, root: Path) -> list[tuple[int, int]] | None:
-    """(quota, period) in microseconds of every cgroup above this process that has one; None where cgroups cannot be read."""
-    entries = [line.split(":", 2)[1:] for line in (_text(own_cgroups) or "").splitlines()]
-    paths = {controllers: PurePosixPath(path) for controllers, path in entries}
-    # The CPU controller is either in a version 1 hierarchy or, if in none, in the unified one.
-    first = next((controllers for controllers in paths if "cpu" in controllers.split(",")), "")
-    bases = (root / first, root / "cpu") if first else (root, root / "unified")
-    base = next((base for base in bases if (base / "cgroup.procs").is_file()), None)
-    if base is None or first not in paths:
-        return None
-    # A container may see its own cgroup as the root while its path is the host's: every level up is tried.
-    folders = [base / str(level).lstrip("/") for level in (paths[first], *paths[first].parents)]
-    if first:
-        pairs = [[_text(folder / f"cpu.cfs_{what}_us") or "" for what in ("quota", "period")] for folder in folders]
-    else:
-        pairs = [(_text(folder / "cpu.max") or "").split() for folder in folders]
-    # "max" and -1 stand for no quota.
-    return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(part.isdecimal() for part in pair)]
-
-
 def virtual_machine(before: CpuTimes | None, after: CpuTimes | None, cpuinfo: Path = PROC / "cpuinfo") -> Finding:
     """Whether a hypervisor stands between us and the CPU, and the share of running time it took between two readings."""
-    lines = [line.partition(":") for line in (_text(cpuinfo) or "").splitlines()]
+    lines = [line.partition(":") for line in (read_text(cpuinfo) or "").splitlines()]
     flags = next((value.split() for name, _, value in lines if name.strip() == "flags"), None)
     if flags is None:
         return Finding("virtual machine", "unreadable", "this CPU's /proc/cpuinfo does not tell of a hypervisor", BLIND)
@@ -393,21 +324,6 @@ def timer(clock: Callable[[], int] = time.perf_counter_ns) -> Finding:
     if max(cost_ns, step_ns) < 1000:
         return Finding("timer", "good", found)
     return Finding("timer", "warning", found, advice)
-
-
-def _text(path: Path) -> str | None:
-    """A file's text; None where it is missing, forbidden, empty or no text."""
-    try:
-        return path.read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(_text(path) or "")
-    except ValueError:
-        return None
 
 
 def _child(code: str, argument: object, timeout_s: float) -> Any:

@@ -115,10 +115,14 @@ def measure(
         samples, environment = _take(started, plan, tick)
     documents = [_document(model, samples, request, wanted, environment) for model in started]
     for model, document in zip(started[1:], documents[1:], strict=True):
-        compared = _compare(started[0], model, samples)
-        high = compared.high if compared.high < float("inf") else None  # no bound below 4 processes, and JSON has no infinity
-        document["compared_with_first"] = {"first": str(started[0].path), **asdict(compared), "high": high}
+        document["compared_with_first"] = _comparison(started[0], model, samples)
     return documents
+
+
+def _comparison(first: _Model, other: _Model, samples: Sequence[Sample]) -> dict[str, Any]:
+    compared = _compare(first, other, samples)
+    high = compared.high if compared.high < float("inf") else None  # no bound below 4 processes, and JSON has no infinity
+    return {"first": str(first.path), **asdict(compared), "high": high}
 
 
 def _keys(paths: Sequence[Path]) -> list[str]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.device import health
-from hwbench.device.health import CpuTimes, Finding
+from hwbench.device import health, system
+from hwbench.device.health import Finding
+from hwbench.device.system import CpuTimes
 
 NAMES = [
     *("noise floor", "other load", "governor", "turbo", "throttling", "thread spinning"),
@@ -90,15 +91,15 @@ def test_load_no_visible_process_explains_is_said_to_be_so():
 def test_cpu_times_are_the_kernels(tmp_path):
     hertz = os.sysconf("SC_CLK_TCK")
     stat = tree(tmp_path, {"stat": "cpu  100 20 30 9999 777 4 6 50 100 0\ncpu0 1 1 1 1 1 1 1 1 1 1"}) / "stat"
-    found = health.cpu_times(stat)
+    found = system.cpu_times(stat)
     assert found is not None
     assert (found.busy_s, found.stolen_s) == (pytest.approx(160 / hertz), pytest.approx(50 / hertz))
 
 
 @pytest.mark.parametrize("text", ["", "intr 1 2 3 4 5 6 7 8 9", "cpu 1 2 3", "cpu 1 2 3 4 5 6 7 -"])
 def test_cpu_times_that_are_none_make_the_load_unreadable(tmp_path, text):
-    assert health.cpu_times(tree(tmp_path, {"stat": text}) / "stat") is None
-    assert health.cpu_times(tmp_path / "absent") is None
+    assert system.cpu_times(tree(tmp_path, {"stat": text}) / "stat") is None
+    assert system.cpu_times(tmp_path / "absent") is None
     assert health.other_load(None, times(1, 1), {}, {}).status == "unreadable"
 
 
@@ -108,9 +109,9 @@ def test_a_busy_process_beside_us_is_seen():
         assert burner.stdout is not None
         burner.stdout.readline()
         for _ in range(5):  # a hypervisor may hold back the burner for a while
-            names, before = health.process_times(), health.cpu_times()
+            names, before = system.process_times(), system.cpu_times()
             time.sleep(0.5)
-            finding = health.other_load(before, health.cpu_times(), names, health.process_times())
+            finding = health.other_load(before, system.cpu_times(), names, system.process_times())
             if finding.status == "bad":
                 break
         assert finding.status == "bad", finding
@@ -149,13 +150,13 @@ def test_turbo(tmp_path, files, status, says):
 
 
 def test_throttling(tmp_path):
-    assert health.throttle_count(tmp_path) is None
-    assert health.hottest_c(tmp_path) is None
+    assert system.throttle_count(tmp_path) is None
+    assert system.hottest_c(tmp_path) is None
     counters = {f"cpu{i}/thermal_throttle/{what}_throttle_count": "3" for i in range(2) for what in ("core", "package")}
     zones = {"thermal_zone0/temp": "41000", "thermal_zone1/temp": "67500", "thermal_zone2/temp": "broken"}
     tree(tmp_path, {**counters, **zones, "cpu0/thermal_throttle/core_throttle_total_time_ms": "900"})
-    assert health.throttle_count(tmp_path) == 12
-    assert health.hottest_c(tmp_path) == 67.5
+    assert system.throttle_count(tmp_path) == 12
+    assert system.hottest_c(tmp_path) == 67.5
     assert health.throttling(12, 12, 67.5) == Finding("throttling", "good", "throttle counters stayed at 12; hottest zone 68 C")
     risen = health.throttling(12, 14, None)
     assert (risen.status, risen.found) == ("bad", "throttle counters rose by 2 during the check; no temperature readable")
@@ -215,7 +216,7 @@ V1, V2 = "5:memory:/a\n3:cpu,cpuacct:/docker/x\n0::/", "0::/user.slice/job"
 )
 def test_cpu_quotas_of_both_cgroup_versions(tmp_path, own, files, quotas):
     tree(tmp_path, {"own": own})
-    assert health.cpu_quotas(tmp_path / "own", tree(tmp_path / "cgroup", files)) == quotas
+    assert system.cpu_quotas(tmp_path / "own", tree(tmp_path / "cgroup", files)) == quotas
 
 
 def test_cpu_limit(tmp_path):
