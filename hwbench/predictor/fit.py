@@ -9,7 +9,8 @@ Errors and intervals are stated on networks it was not fitted on. Latencies in m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from hwbench.lut import latency
 from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
+from hwbench.network.graph import Workload
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import additivity
@@ -90,7 +92,7 @@ def fit(
     rows_ms, fill = complete_rows(table, setting, names)
     _require_rows([*training, *heldout], rows_ms, table, target)
     measured = networks_of([*training, *heldout], target, stored, policy, tick)
-    document, predictors, arrays = _fit_all(predictor, rows_ms, training, heldout, measured)
+    document, predictors, arrays = _fit_all(predictor, _Networks(rows_ms, training, heldout, measured))
     filled = sorted(fill["keys"]) if fill else []
     if filled:
         arrays[FILLED] = np.array(filled)
@@ -243,57 +245,93 @@ def _without(drawn: Architectures, taken: Architectures, n: int) -> Architecture
     return Architectures(drawn.space, drawn.population[:, keep])
 
 
-def _fit_all(
-    asked: str,
-    rows_ms: Mapping[str, float],
-    training: Sequence[Architectures],
-    heldout: Sequence[Architectures],
-    rows: Mapping[str, Mapping[str, Any]],
-) -> tuple[dict[str, Any], dict[str, Aggregator], dict[str, np.ndarray]]:
-    """Both statistics, their held-out errors, intervals and the calibrated baselines."""
-    loads = {
-        key: lowering.lower(a.space, c) for a in (*training, *heldout) for key, c in zip(a.keys, a.population.T, strict=True)
-    }
-    fit_keys = [key for a in training for key in a.keys]
-    holdout_keys = [key for a in heldout for key in a.keys]
-    fit_loads = [loads[k] for k in fit_keys]
-    measured = {s: {key: float(rows[key][column]) for key in loads} for s, column in luts.STATISTICS.items()}
-    chosen = additivity.choose(rows_ms, fit_loads, _values(measured["min"], fit_keys)) if asked == AUTO else None
+@dataclass(frozen=True)
+class _Networks:
+    """Measured networks: those to fit on, those to judge on, and what sums of their ops are made of."""
+
+    rows_ms: Mapping[str, float]
+    """Latency of every op."""
+    training: Sequence[Architectures]
+    heldout: Sequence[Architectures]
+    rows: Mapping[str, Mapping[str, Any]]
+    """Of the networks, by key."""
+
+    @cached_property
+    def loads(self) -> dict[str, Workload]:
+        """Every network by key."""
+        sets = (*self.training, *self.heldout)
+        return {key: lowering.lower(a.space, c) for a in sets for key, c in zip(a.keys, a.population.T, strict=True)}
+
+    @cached_property
+    def fit_keys(self) -> list[str]:
+        """Networks to fit on."""
+        return [key for a in self.training for key in a.keys]
+
+    @cached_property
+    def holdout_keys(self) -> list[str]:
+        """Networks to judge on."""
+        return [key for a in self.heldout for key in a.keys]
+
+    @property
+    def fit_loads(self) -> list[Workload]:
+        """The networks to fit on."""
+        return [self.loads[key] for key in self.fit_keys]
+
+    def measured(self, statistic: str) -> dict[str, float]:
+        """What was measured of every network."""
+        return {key: float(self.rows[key][luts.STATISTICS[statistic]]) for key in self.loads}
+
+    def pairs(self, name: str, guess: Mapping[str, float], truth: Mapping[str, float]) -> list[np.ndarray]:
+        """(predicted, measured) of networks the fit did not see; where those are few, also of fitted ones left out in turn."""
+        found = [_values(guess, self.holdout_keys), _values(truth, self.holdout_keys)]
+        few = len(self.holdout_keys) < conformal.least_pairs(conformal.COVERAGE)
+        if few and len(self.fit_keys) > LEAST_LEFT_OUT:
+            fitted = _values(truth, self.fit_keys)
+            left_out = additivity.left_out(name, self.rows_ms, self.fit_loads, fitted)
+            found = [np.append(found[0], left_out), np.append(found[1], fitted)]
+        return found
+
+
+def _fit_all(asked: str, networks: _Networks) -> tuple[dict[str, Any], dict[str, Aggregator], dict[str, np.ndarray]]:
+    """Both statistics: (what the card says of them, the aggregators, their arrays)."""
+    least = _values(networks.measured("min"), networks.fit_keys)
+    chosen = additivity.choose(networks.rows_ms, networks.fit_loads, least) if asked == AUTO else None
     name = chosen["choice"] if chosen else asked
     document: dict[str, Any] = {"predictor": name, "additivity": chosen}
-    document.update(fit_networks=fit_keys, holdout_networks=holdout_keys, statistics={})
+    document.update(fit_networks=networks.fit_keys, holdout_networks=networks.holdout_keys, statistics={})
     predictors: dict[str, Aggregator] = {}
     states: dict[str, dict[str, np.ndarray]] = {}
-    for statistic, truth in measured.items():
+    for statistic in luts.STATISTICS:
         predictor: Aggregator = registry.make("aggregator", name)
-        predictor.fit(rows_ms, fit_loads, _values(truth, fit_keys))
+        predictor.fit(networks.rows_ms, networks.fit_loads, _values(networks.measured(statistic), networks.fit_keys))
         values, states[statistic] = predictor.state()
-        guess = {k: sum_ops(predictor, w) for k, w in loads.items()}
-
-        def errors(keys: Sequence[str]) -> dict[str, float]:
-            return asdict(stats.accuracy(_values(guess, keys), _values(truth, keys)))  # noqa: B023
-
-        pairs = [_values(guess, holdout_keys), _values(truth, holdout_keys)]
-        if len(holdout_keys) < conformal.least_pairs(conformal.COVERAGE) and len(fit_keys) > LEAST_LEFT_OUT:
-            # Networks left out of the fit in turn are as new to it as held-out ones.
-            left_out = additivity.left_out(name, rows_ms, fit_loads, _values(truth, fit_keys))
-            pairs = [np.append(pairs[0], left_out), np.append(pairs[1], _values(truth, fit_keys))]
-        band, how = conformal.interval(*pairs)
-        document["statistics"][statistic] = {
-            "state": values,
-            "band": {**band.state(), "how": how},
-            "band_by_space": _bands_by_space(heldout, guess, truth),
-            "margin": band.margin,
-            "coverage": conformal.coverage_evidence(*pairs),
-            "noise_ceiling": noise_ceiling([rows[k] for k in loads], statistic),
-            "holdout": errors(holdout_keys),
-            "holdout_by_space": {a.space.name: errors(a.keys) for a in heldout},
-            "fitted": errors(fit_keys),
-            "baselines": calibrated_baselines(loads, fit_keys, truth, rows_ms),
-        }
+        document["statistics"][statistic] = {"state": values, **_judged(name, predictor, networks, statistic)}
         predictors[statistic] = predictor
-    document["noise"] = latency.noise([rows[k] for k in loads])
+    document["noise"] = latency.noise([networks.rows[k] for k in networks.loads])
     return document, predictors, pack(states)
+
+
+def _judged(name: str, predictor: Aggregator, networks: _Networks, statistic: str) -> dict[str, Any]:
+    """A fitted aggregator's held-out errors and intervals, and baselines calibrated on the same networks."""
+    truth = networks.measured(statistic)
+    guess = {key: sum_ops(predictor, workload) for key, workload in networks.loads.items()}
+
+    def errors(keys: Sequence[str]) -> dict[str, float]:
+        return asdict(stats.accuracy(_values(guess, keys), _values(truth, keys)))
+
+    pairs = networks.pairs(name, guess, truth)
+    band, how = conformal.interval(*pairs)
+    return {
+        "band": {**band.state(), "how": how},
+        "band_by_space": _bands_by_space(networks.heldout, guess, truth),
+        "margin": band.margin,
+        "coverage": conformal.coverage_evidence(*pairs),
+        "noise_ceiling": noise_ceiling([networks.rows[k] for k in networks.loads], statistic),
+        "holdout": errors(networks.holdout_keys),
+        "holdout_by_space": {a.space.name: errors(a.keys) for a in networks.heldout},
+        "fitted": errors(networks.fit_keys),
+        "baselines": calibrated_baselines(networks.loads, networks.fit_keys, truth, networks.rows_ms),
+    }
 
 
 def _bands_by_space(

@@ -62,7 +62,7 @@ def fit_models(
 ) -> OnnxCard:
     """Fits the prices of kernels and their calibration; returns the card.
 
-    The networks are those of `hwbench fit` with the same numbers; the first MOST_EACH of each set are taken apart.
+    The networks are those of `hwbench fit` with the same numbers; kernels are detected in the first MOST_EACH of each set.
 
     Args:
         space: Spaces whose networks calibrate; two or more, so that one can be left out.

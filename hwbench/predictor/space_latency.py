@@ -277,7 +277,8 @@ def stored_sums(target: Target) -> list[tuple[Path, SumCard]]:
     # Without spaces in its name: as written before there was a predictor per set of spaces.
     found = [*place.each("predictors", target.device, pattern=f"{glob.escape(at)}/{cards.CARD}")]
     found += place.each("predictors", target.device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
-    read = [(path.parent, cards.read_as(SumCard, path.parent, "sums over ops are asked. Run: hwbench fit")) for path in found]
+    asked = f"sums over ops are asked. Run: {command('fit', space='SPACE', **target.options)}"
+    read = [(path.parent, cards.read_as(SumCard, path.parent, asked)) for path in found]
     newest = sorted(read, key=lambda each: str(each[1].fitted_at), reverse=True)
     return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
 

@@ -211,7 +211,7 @@ def test_networks_left_out_of_the_fit_stand_in_for_held_out_ones(copy):
         for key, column in zip(a.keys, a.population.T, strict=True):
             ms = sum(n * rows_ms[s.key] for s, n in lower(a.space, column).counts().items()) * np.exp(rng.normal(0, 0.02))
             rows[key] = {"latency_min_ms": ms, "latency_median_ms": 1.2 * ms, "min_spread": 0.01, "median_spread": None}
-    document, _, _ = fit._fit_all("calibrated_sum", rows_ms, training, heldout, rows)
+    document, _, _ = fit._fit_all("calibrated_sum", fit._Networks(rows_ms, training, heldout, rows))
     part = document["statistics"]["min"]
     assert part["band"]["n"] == 20
     assert part["band"]["how"] == "split-conformal, 20 networks not fitted on"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal
+from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.gaussian_process import Factor, Posterior
@@ -193,13 +194,18 @@ def load(folder: str | Path) -> GpuModel:
     Raises:
         DataError: the card belongs to another kind of predictor, or its arrays were edited.
     """
-    stored = card.read_as(GpuCard, folder, "one of GPU operators is asked. Run: hwbench gpu fit")
+    stored = _card(folder)
     return restore(stored.state, card.read_arrays(folder, stored))
+
+
+def _card(folder: str | Path) -> GpuCard:
+    again = command("gpu fit", tables="DIR", out="predictors/gpu/MINE")
+    return card.read_as(GpuCard, folder, f"one of GPU operators is asked. Run: {again}")
 
 
 def facts(folder: str | Path) -> Facts:
     """What every use of a stored predictor says; its error is the mean over kinds of operators and GPUs left out in turn."""
-    stored = card.read_as(GpuCard, folder, "one of GPU operators is asked. Run: hwbench gpu fit")
+    stored = _card(folder)
     left_out = [error for chips in stored.errors.get("zero_shot", {}).values() for error in chips.values()]
     at = Path(folder).resolve()
     return Facts(
