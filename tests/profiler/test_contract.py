@@ -68,7 +68,7 @@ def their_runtime(monkeypatch):
 
 
 def test_a_runtime_of_another_package_runs_over_ssh(board, their_runtime):
-    told = host.greet(Plan(Policy(), their_runtime, reach=for_device(board, their_runtime)))
+    told = host.greet(Plan(Policy(), their_runtime, transport=for_device(board, their_runtime)))
     assert told["runtime"] == their_runtime == "hwbench_outside.runtime:TheirOnnx"
     assert told["runtime_version"].endswith(" plain")
 
@@ -77,7 +77,7 @@ def test_a_runtime_of_another_package_runs_emulated(their_runtime):
     device = files.get("emulated-x86-64")
     if device.unreachable:
         pytest.skip(device.unreachable)
-    told = host.greet(Plan(Policy(), their_runtime, reach=for_device(device, their_runtime)))
+    told = host.greet(Plan(Policy(), their_runtime, transport=for_device(device, their_runtime)))
     assert (told["runtime"], "qemu" in told["emulator"]) == (their_runtime, True)
 
 

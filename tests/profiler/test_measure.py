@@ -53,7 +53,7 @@ def product(path: Path, columns: int = 32) -> Path:
 def document(tmp_path_factory) -> dict:
     """One file, measured."""
     path = model(tmp_path_factory.mktemp("one") / "relu.onnx", 2, 3, 4)
-    (found,) = hwbench.measure(path, policy=SHORT)
+    (found,) = hwbench.measure(path, policy=SHORT, workspace=path.parent)
     return found
 
 
@@ -171,7 +171,7 @@ def compared(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("several")
     first, other = model(folder / "a.onnx", 2, 3), model(folder / "b.onnx", 64, 64, node="Erf")
     policy = replace(SHORT, min_processes=5, max_processes=5)
-    return hwbench.measure([first, first, other], policy=policy)
+    return hwbench.measure([first, first, other], policy=policy, workspace=folder)
 
 
 def test_the_same_file_may_be_measured_twice(compared):
