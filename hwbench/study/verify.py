@@ -111,7 +111,7 @@ def verify(
         return _recounted(folder, found, known, place, tick)
     live = timed_target(found.settings.target(place))
     if isinstance(live, LiveTarget) and not isinstance(chosen.model, Fitted):
-        profile = command("profile", space=found.settings.space, device=found.settings.device)
+        profile = command("profile", space=found.settings.space, **found.settings.target(place).options)
         live = (
             f"{chosen.latency.facts.name} rests on a table of others, whose numbers hwbench's own would not compare with. "
             f"Run: {profile}"
