@@ -138,7 +138,7 @@ def _journal_of(path: Path) -> Journal:
 def _no_table(path: Path) -> UsageError:
     return UsageError(
         f"There is no table at {path}; give luts/<device>/<runtime>.parquet, with @N for an older edition, "
-        "or run: hwbench profile --space SPACE"
+        "or make one with hwbench profile (`hwbench list spaces` has the names of search spaces for its --space)."
     )
 
 

@@ -108,7 +108,8 @@ class Lut:
         if self.environment.values.get("emulator"):
             raise MeasurementError(
                 f"{self.path} holds instructions, counted under emulation, and no latency. "
-                f"Limit them instead: hwbench search --limit instructions_m@{self.path.parent.name}=MILLIONS"
+                f"A search can limit them, in millions, with the option --limit and the cost "
+                f"instructions_m@{self.path.parent.name}."
             )
 
     def write(self, path: Path) -> None:

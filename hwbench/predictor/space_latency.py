@@ -206,7 +206,7 @@ def rows_of(space: str, table: Lut, setting: Setting) -> str:
 def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:
     """Errors and coverage on every stored network of the fitted spaces that took no part in the fit; None without any."""
     card = fitted.card
-    path = place.find("luts", card.device, f"{card.runtime}.networks.parquet")
+    path = lut_networks.find_networks(replace(fitted.target, workspace=place))
     found = lut_networks.read_networks(path)[0] if path is not None else []
     taken = {*card.fit_networks, *card.holdout_networks}
     rows = [

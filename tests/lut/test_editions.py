@@ -127,7 +127,7 @@ def test_a_table_that_is_not_there(tmp_path):
     ):
         with pytest.raises(UsageError, match="There is no table at") as error:
             ask()
-        assert "hwbench profile --space SPACE" in one_line(error)
+        assert "or make one with hwbench profile (`hwbench list spaces`" in one_line(error)
 
 
 def test_a_table_without_its_journal_is_read_as_stored_only(tmp_path):
