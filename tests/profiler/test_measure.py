@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hwbench
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.device import files
 from hwbench.lut.latency import level
 from hwbench.lut.sample import Sample, StartUp
 from hwbench.profiler import measure as profiler_measure
@@ -49,11 +51,21 @@ def product(path: Path, columns: int = 32) -> Path:
     return path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory) -> Iterator[Path]:
+    """The folder these tests are called in: the file of this machine's device goes there, not into the repository."""
+    folder = tmp_path_factory.mktemp("workspace")
+    files.detect(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
 @pytest.fixture(scope="module")
 def document(tmp_path_factory) -> dict:
     """One file, measured."""
     path = model(tmp_path_factory.mktemp("one") / "relu.onnx", 2, 3, 4)
-    (found,) = hwbench.measure(path, policy=SHORT, workspace=path.parent)
+    (found,) = hwbench.measure(path, policy=SHORT)
     return found
 
 
@@ -104,11 +116,11 @@ def test_start_ups_are_three_and_their_median_counts(document):
     assert document["peak_memory_bytes"] == max(s["memory_bytes"] for s in starts)
 
 
-def test_nothing_is_written_into_the_workspace(tmp_path):
-    place = tmp_path / "workspace"
-    place.mkdir()
-    measure(model(tmp_path / "a.onnx", 2, 3), workspace=place, policy=ONE)
-    assert list(place.iterdir()) == []
+def test_nothing_is_written_into_the_workspace_but_the_file_of_its_device(tmp_path, elsewhere):
+    measure(model(tmp_path / "a.onnx", 2, 3), policy=ONE)
+    assert [path.relative_to(elsewhere) for path in elsewhere.rglob("*") if path.is_file()] == [
+        Path("devices", f"{files.local_name()}.toml")
+    ]
 
 
 # Open shapes
@@ -171,7 +183,7 @@ def compared(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("several")
     first, other = model(folder / "a.onnx", 2, 3), model(folder / "b.onnx", 64, 64, node="Erf")
     policy = replace(SHORT, min_processes=5, max_processes=5)
-    return hwbench.measure([first, first, other], policy=policy, workspace=folder)
+    return hwbench.measure([first, first, other], policy=policy)
 
 
 def test_the_same_file_may_be_measured_twice(compared):
