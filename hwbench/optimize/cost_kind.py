@@ -142,8 +142,13 @@ def _predicted_again(name: str, finished: Finished) -> Recount:
     if finished.upper and not chosen.latency.facts.certified:
         how += f"; uncertified: never calibrated on {finished.networks.space.name}"
     there = place_of(name, finished.question.target)
+    unreachable = devices.get(there.device, there.workspace.root).unreachable
     search = command("search", space=finished.networks.space.name, budget_ms="MS", **there.options)
-    why_not = f"{name} is predicted once more; verify measures what is searched for: {search}"
+    why_not = (
+        f"Device {there.device} cannot be measured from here: {unreachable}"
+        if unreachable
+        else f"{name} is predicted once more; verify measures what is searched for: {search}"
+    )
     return Recount(how, (told.high_ms if finished.upper else told.value_ms).tolist(), why_not=why_not)
 
 

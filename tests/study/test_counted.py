@@ -92,9 +92,18 @@ def test_a_latency_of_another_device_is_predicted_once_more(tmp_path):
     told = hwbench.verify(folder, workspace=tmp_path)
     assert (told["measured"], told["certified"], told["predictor"]) == (False, True, None)
     assert told["limits"][0]["how"] == "upper bound predicted, not measured"
-    assert "--device amd-epyc-25-1-1-2c" in told["why"]
+    assert "hwbench profile" not in told["why"]
     hwbench.report(folder, workspace=tmp_path)
     assert "What predicted latencies rest on." in text_of(folder)
+
+
+def test_a_device_that_cannot_be_measured_is_said_to_be_so(tmp_path):
+    hwbench.search(
+        "nasbench201", out=tmp_path / "s", workspace=tmp_path, evaluations=100, budget={"latency_ms@jetson-tx2": 8.0}
+    )
+    told = hwbench.verify(tmp_path / "s", workspace=tmp_path)
+    assert told["why"].startswith("Device jetson-tx2 cannot be measured from here: ")
+    assert "uncertified" in told["limits"][0]["how"]
 
 
 def test_a_search_that_was_not_verified_has_no_report(tmp_path):
