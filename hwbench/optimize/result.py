@@ -127,11 +127,21 @@ def result_of(plan: Plan, trials: Trials, settings: Settings, nearest: Path) -> 
     )
 
 
-def usual(space: Space, limit: Limit) -> dict[str, float]:
-    """What networks of this space have as they come: is the limit tight, or none at all?"""
+def usual(space: Space, limit: Limit, tried: np.ndarray) -> dict[str, float]:
+    """What networks of this space have as they come: is the limit tight, or none at all?
+
+    Args:
+        space: Search space.
+        limit: One of the search's limits.
+        tried: What the trials of the search have of it.
+
+    Returns:
+        The least that is known to be reachable, the median of networks drawn at random, the most that was met.
+    """
     drawn = activity.sample(space, DRAWN, np.random.default_rng(0))
     values = limit.compared(drawn[:, activity.valid(space, drawn)])
-    return {"least": float(values.min()), "median": float(np.median(values)), "most": float(values.max())}
+    least = min(limit.least()[0], values.min(), np.nanmin(tried))
+    return {"least": float(least), "median": float(np.median(values)), "most": float(max(values.max(), np.nanmax(tried)))}
 
 
 def _finalists(plan: Plan, trials: Trials) -> list[int]:

@@ -154,7 +154,7 @@ def _run(plan: Plan, score: Scorer, settings: Settings, folder: Path, target: Ta
             name: {**chosen.latency.facts.document(), "stale": models.stale(chosen.model, plan.space.name, target.workspace)}
             for name, chosen in used.items()
         },
-        usual={limit.name: usual(plan.space, limit) for limit in plan.limits},
+        usual={limit.name: usual(plan.space, limit, trials.values[limit.compared_name]) for limit in plan.limits},
     )
 
 
