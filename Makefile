@@ -7,13 +7,18 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 QUICKSTART := .quickstart
 
-.PHONY: quickstart test check bench study accuracy search targets trust clean
+.PHONY: quickstart test campaign check bench study accuracy search targets trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
 
 test: check  ## format, lint, types, import rule, tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+campaign: $(VENV)/dev.done  ## what is too long for `make test`: every study, every shipped predictor built again (HWBENCH_TABLES=DIR; 15 minutes)
+	$(BIN)/python -c 'import datetime; from hwbench.device.files import local_name; print(datetime.date.today(), local_name())' > reports/campaign.txt
+	HWBENCH_CAMPAIGN=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/studies tests/frozen/test_rebuild_errors.py >> reports/campaign.txt; \
+	  code=$$?; tail -n 3 reports/campaign.txt; exit $$code
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .

@@ -137,7 +137,7 @@ def test_setting_up_again_does_nothing():
     assert json.loads(manifest.read_text())["took_s"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # a whole guest is fetched and unpacked anew
 def test_a_set_up_replaces_what_is_outdated_and_leaves_nothing_else(monkeypatch, tmp_path):
     place = tmp_path / "emulated"
     (place / ".x86-64.killed").mkdir(parents=True)

@@ -126,7 +126,7 @@ def faulty(package_copy, python, tiny_workspace, tmp_path):
     return profile
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # every kind of fault is waited for, and the rows that failed are measured again
 def test_a_profile_outlives_every_fault_and_mends_only_what_failed(faulty):
     keys = [spec.key for spec in needed_specs([SPACE])]
     faults = dict(zip(keys[1::2], EXPECTED, strict=False))  # between good rows, of every kind of block

@@ -117,7 +117,7 @@ def workspaces(tiny_workspace, tmp_path):
     return tmp_path / "killed", tmp_path / "whole"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # eleven processes profile, ten of them are killed and started again
 def test_ten_kills_lose_and_double_nothing(workspaces):
     rng = random.Random(0)
     planned = len(needed_specs([SPACE])) * PROCESSES * ROUNDS

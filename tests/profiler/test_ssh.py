@@ -346,7 +346,7 @@ def test_a_whole_profile(profile, board):
     assert {p.suffix for p in (board.folder / "usual").iterdir()} == {".pyz"}  # no model stays there
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # each cut connection is found out and made again
 def test_a_profile_outlives_cut_connections(profile, board, fast_policy):
     """Between bursts, twice within one process, at the near end, and in the middle of a burst."""
     within = threading.Timer(0.03, board.cut)

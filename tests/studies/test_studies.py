@@ -19,6 +19,7 @@ from studies.options import BRIEF
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
+campaign = pytest.mark.skipif(os.environ.get("HWBENCH_CAMPAIGN") != "1", reason="long: make campaign runs it")
 
 
 def run(name: str, out: Path, *words: object) -> str:
@@ -133,6 +134,7 @@ def test_readme_figures(tmp_path):
     assert code in (0, 1)  # measured so briefly, a certified bound may keep no budget at all
 
 
+@campaign
 @pytest.mark.slow  # about 470 kernels and 22 networks are measured, each in a process or more
 def test_accuracy(tmp_path):
     for name, values in zip(("mobilenet-v2", "levit-128s"), sample.sample("nasbench201", 2, 5).values, strict=True):
@@ -142,6 +144,7 @@ def test_accuracy(tmp_path):
     assert "| mobilenet-v2 |" in run("accuracy", tmp_path)
 
 
+@campaign
 @pytest.mark.slow  # whole tables are profiled seven times
 def test_trust(tmp_path):
     text = run("trust", tmp_path)
@@ -149,6 +152,7 @@ def test_trust(tmp_path):
         assert f"## {title}" in text
 
 
+@campaign
 @pytest.mark.slow  # 19 blocks are counted twice under emulation
 def test_targets(tmp_path):
     emulator.set_up("x86-64")
