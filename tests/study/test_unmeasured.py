@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import hwbench
 from hwbench.core import registry
@@ -60,24 +59,6 @@ def test_search_verify_and_report_say_that_nothing_was_measured(space, device, b
         text = (out / name).read_text()
         assert "Every latency below is a prediction" in text
         assert ("uncertified upper bound" in text) is not certified
-
-
-def test_the_command_line_says_so_too(tmp_path):
-    from hwbench.cli.main import build
-
-    def ask(*words: object) -> str:
-        done = CliRunner(env={"COLUMNS": "200"}).invoke(build(), [*map(str, words)], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    out = tmp_path / "found"
-    asked = ["--space", CELLS, "--device", "jetson-tx2", "--budget-ms", 8, "--evaluations", 100, "--workspace", tmp_path]
-    assert "UNCERTIFIED" in ask("search", *asked, "--out", out)
-    assert "NOT MEASURED: Device jetson-tx2 cannot be measured from here" in ask("verify", out, "--workspace", tmp_path)
-    assert "Predicted, not measured" in ask("report", out, "--workspace", tmp_path)
-    hwbench.sample(CELLS, 3, out=tmp_path / "cells.json")
-    told = ask("predict", "--space", CELLS, "--arch", tmp_path / "cells.json", "--device", "jetson-nano", "--json")
-    assert json.loads(told.splitlines()[-1])["certified"] is True
 
 
 def test_two_devices_at_once(tmp_path):
