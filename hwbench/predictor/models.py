@@ -100,10 +100,7 @@ def _knowing(
                 f"{target.device}/{folder.name} knows one setting only, its table's: "
                 "leave out --runtime, --dtype, --batch, --threads"
             )
-        if isinstance(found, Refusal):
-            refusals.append(found)
-        else:
-            yield found
+        yield from _unless_refused(found, refusals)
 
 
 def _of_columns(target: Target) -> list[tuple[Path, TableCard | TransferCard]]:
@@ -122,21 +119,19 @@ def _open_columns(folder: Path, card: TableCard | TransferCard, target: Target, 
 def _by_kernels(space: Space, statistic: str, target: Target, refusals: list[Refusal]) -> Iterator[Chosen]:
     """Networks as the ONNX models they are exported to, where such a predictor was fitted for the target."""
     stored = onnx_latency.find(target)
-    if stored is None:
-        return
-    found = _of(stored, OnnxLatency.open(*stored, target), space, statistic)
-    if isinstance(found, Refusal):
-        refusals.append(found)
-    else:
-        yield found
+    if stored is not None:
+        yield from _unless_refused(_of(stored, OnnxLatency.open(*stored, target), space, statistic), refusals)
 
 
 def _from_data_sheet(space: Space, statistic: str, target: Target, refusals: list[Refusal]) -> Iterator[Chosen]:
     """GPU operators, where the device file is a GPU's."""
     stored = gpu_latency.find(target)
-    if stored is None:
-        return
-    found = _of(stored, GpuLatency.open(*stored, target), space, statistic)
+    if stored is not None:
+        yield from _unless_refused(_of(stored, GpuLatency.open(*stored, target), space, statistic), refusals)
+
+
+def _unless_refused(found: Chosen | Refusal, refusals: list[Refusal]) -> Iterator[Chosen]:
+    """The one that answers, if it does; why not is noted."""
     if isinstance(found, Refusal):
         refusals.append(found)
     else:

@@ -8,6 +8,7 @@ Python loop per architecture.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ CHUNK = 16_384
 MAX_ELIMINATION = 10_000_000
 
 
-class _Compiled:
+class _Compiled(ABC):
     """Values of ops, combined over a network by an operation that does not care about order, as a few table look-ups."""
 
     combine: np.ufunc
@@ -47,9 +48,9 @@ class _Compiled:
         """(genes, what each combination of their choices has; it is combined with `constant`)."""
         self._merged = _merge(tables, [len(g.choices) for g in space.genes], self.combine, self.nothing)
 
+    @abstractmethod
     def _repeated(self, value: float, times: int) -> float:
         """What an op has that is run several times."""
-        raise NotImplementedError
 
     def __call__(self, population: Population) -> np.ndarray:
         """The combination for every architecture."""
