@@ -11,9 +11,9 @@ from studies.harness import Study
 
 
 def every() -> dict[str, Study]:
-    """Module -> study, of all modules of this folder that hold one."""
-    names = [found.name for found in pkgutil.iter_modules(studies.__path__) if not found.name.startswith("_")]
-    modules = {name: import_module(f"studies.{name}") for name in names}
+    """Module or package -> study, of all of this folder that hold one."""
+    found = [each for each in pkgutil.iter_modules(studies.__path__) if not each.name.startswith("_")]
+    modules = {each.name: import_module(f"studies.{each.name}{'.__main__' if each.ispkg else ''}") for each in found}
     return {name: module.STUDY for name, module in modules.items() if hasattr(module, "STUDY")}
 
 

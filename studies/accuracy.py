@@ -120,12 +120,16 @@ def sets(scale: Scale) -> tuple[list[Architectures], list[Architectures], list[A
     training, heldout = calibration_sets(scale.spaces, scale.fit, scale.calibrate, 0)
     test = []
     for name, fitted, held in zip(scale.spaces, training, heldout, strict=True):
-        known = {*fitted.keys, *held.keys}
-        drawn = sample.sample(name, 2 * scale.test[name], TEST_SEED)
-        unique = list({key: i for i, key in reversed(list(enumerate(drawn.keys)))}.values())
-        keep = sorted(i for i in unique if drawn.keys[i] not in known)[: scale.test[name]]
-        test.append(Architectures(drawn.space, drawn.population[:, keep]))
+        test.append(unseen(name, scale.test[name], TEST_SEED, {*fitted.keys, *held.keys}))
     return training, heldout, test
+
+
+def unseen(space: str, n: int, seed: int, known: set[str]) -> Architectures:
+    """The first n networks of a seed that are not known, each once."""
+    drawn = sample.sample(space, 2 * n, seed)
+    unique = list({key: i for i, key in reversed(list(enumerate(drawn.keys)))}.values())
+    keep = sorted(i for i in unique if drawn.keys[i] not in known)[:n]
+    return Architectures(drawn.space, drawn.population[:, keep])
 
 
 def networks(run: Run) -> dict[str, Any]:
@@ -185,7 +189,7 @@ def judged(found: Fitted, test: Sequence[Architectures], measured_ms: Mapping[st
             {
                 "space": name,
                 "n": len(truth),
-                **_errors(guess, truth),
+                **errors(guess, truth),
                 "flops_mean": float(np.abs((constant + slope * flops) / truth - 1).mean()),
                 "covered": inside / len(truth),
                 "falls_short": conformal.falls_short(inside, len(truth)),
@@ -195,7 +199,8 @@ def judged(found: Fitted, test: Sequence[Architectures], measured_ms: Mapping[st
     return rows
 
 
-def _errors(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def errors(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Relative errors of predictions, as shares."""
     error = np.abs(guess / truth - 1)
     return {
         "mean": float(error.mean()),
@@ -264,9 +269,10 @@ def layers(run: Run) -> list[dict[str, Any]]:
     wanted: dict[str, OpSpec] = {}
     counts: dict[str, dict[str, int]] = {}
     for name in names:
-        for _, spec in kernel_detection.detect(exported(run) / f"{name}.onnx").layers:
-            wanted[spec.key] = spec
-            counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + 1
+        for kernel in kernel_detection.detect(exported(run) / f"{name}.onnx").kernels:
+            if (spec := kernel.spec) is not None:
+                wanted[spec.key] = spec
+                counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + kernel.times
     with run.progress("kernels of the models") as tick:
         profile_specs(list(wanted.values()), Target.of(workspace=scratch), policy=scale_of(run).layer_policy, tick=tick)
     measured = onnx_latency.measured_rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
@@ -359,8 +365,8 @@ def model_lines(found: Sequence[Mapping[str, Any]], worst: Mapping[str, Mapping[
     head = ["model", "measured ms", "spread %", "predicted ms", "error %", "interval ms", "measured kernels %", "worst kernel"]
     lines, answered = [markdown.table(head, rows)], [row for row in found if "error" in row]
     if answered:
-        errors = np.abs([row["error"] for row in answered])
-        lines += ["", f"Mean error {100 * errors.mean():.1f} %, worst {100 * errors.max():.1f} %, "
+        off = np.abs([row["error"] for row in answered])
+        lines += ["", f"Mean error {100 * off.mean():.1f} %, worst {100 * off.max():.1f} %, "
                   f"{sum(row['covered'] for row in answered)} of {len(answered)} inside their interval, "
                   f"{len(found) - len(answered)} refused."]  # fmt: skip
     return lines

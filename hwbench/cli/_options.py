@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +29,10 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", help="name=1,197,192 fixes an input the file leaves open; repeat for several."),
 ]
+Fills = Annotated[
+    list[str] | None,
+    typer.Option("--fill", help="name=16000 fills an input with that number (a rate, a length, a switch); repeat for several."),
+]
 Tables = Annotated[
     Path | None,
     typer.Option(
@@ -46,19 +51,74 @@ def setting(dtype: str, batch: int, threads: int) -> Setting:
 
 
 def shapes(given: list[str] | None) -> dict[str, list[int]]:
-    """Input -> shape, as --shape gives them."""
+    """Input -> shape, as --shape gives them; nothing after the last = is the shape of a scalar."""
     from hwbench.core.errors import UsageError
 
     found = {}
     for text in given or []:
         name, equals, sides = text.rpartition("=")
         try:
-            found[name] = [int(side) for side in sides.split(",")]
+            found[name] = [int(side) for side in sides.split(",")] if sides else []
         except ValueError:
             equals = ""
         if not equals or not name:
             raise UsageError(f"--shape '{text}' is not understood; write name=1,197,192.")
     return found
+
+
+def fills(given: list[str] | None) -> dict[str, float]:
+    """Input -> the number it is filled with, as --fill gives them."""
+    from math import isfinite
+
+    from hwbench.core.errors import UsageError
+
+    found: dict[str, float] = {}
+    for text in given or []:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name] = int(value) if value.lstrip("+-").isdecimal() else float(value)
+        except ValueError:
+            name = ""
+        if not name or not isfinite(found[name]):
+            raise UsageError(f"--fill '{text}' is not understood; write name=16000.")
+    return found
+
+
+@contextmanager
+def runnable(context: typer.Context) -> Iterator[None]:
+    """Where a model's inputs have no fixed shape, the refusal ends in the command as it was typed, with usual shapes added."""
+    from hwbench.core.errors import UsageError
+    from hwbench.profiler.onnx_inputs import OpenInputs
+
+    try:
+        yield
+    except OpenInputs as error:
+        raise UsageError(f"{error.what}. Run: {_typed(context, error.suggested)}") from None
+
+
+def _typed(context: typer.Context, shapes: Mapping[str, Sequence[int]]) -> str:
+    """The command line as it was typed, with these shapes behind those given."""
+    from hwbench.core.command import command
+
+    arguments: list[str] = []
+    given: dict[str, Any] = {}
+    for parameter in context.command.params:
+        name, value = str(parameter.name), context.params.get(str(parameter.name))
+        if not was_given(context, name):
+            continue
+        if parameter.param_type_name == "argument":
+            arguments += map(str, value if isinstance(value, list | tuple) else [value])
+        else:
+            given[parameter.opts[0].removeprefix("--")] = value
+    before = given.pop("shape", None) or []
+    shape = [*before, *(f"{name}={','.join(map(str, sides))}" for name, sides in shapes.items())]
+    return command(str(context.info_name), *arguments, **given, shape=shape)
+
+
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:
@@ -79,6 +139,5 @@ def refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
     from hwbench.core.errors import UsageError
 
     for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
-        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in names and was_given(context, str(parameter.name)):
             raise UsageError(f"{why}: leave out {parameter.opts[0]}.")

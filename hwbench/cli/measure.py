@@ -27,6 +27,7 @@ MaxSeconds = Annotated[
 
 
 def run(
+    context: typer.Context,
     models: Models,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
@@ -35,6 +36,7 @@ def run(
     dtype: Dtype = None,
     scenario: Scenario = "back-to-back",
     shape: options.Shapes = None,
+    fill: options.Fills = None,
     workspace: options.Workspace = options.HERE,
     precision: options.Precision = 0.01,
     max_processes: MaxProcesses = None,
@@ -45,7 +47,7 @@ def run(
     """Measure any ONNX file: percentiles, minimum, throughput, start-up, memory; several files: which is faster."""
     import hwbench
 
-    with console.progress("measuring") as tick:
+    with options.runnable(context), console.progress("measuring") as tick:
         done = hwbench.measure(
             models,
             device=device,
@@ -55,6 +57,7 @@ def run(
             dtype=dtype,
             scenario=scenario,
             shapes=options.shapes(shape),
+            fills=options.fills(fill),
             workspace=workspace,
             policy=_policy(len(models), precision, max_processes, max_seconds, seed),
             tick=tick,

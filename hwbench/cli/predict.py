@@ -12,9 +12,9 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.predictor.onnx_latency import ModelLatency
+    from hwbench.predictor.model_latency import ModelLatency
 
-OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "layers", "statistic")
+OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "fill", "layers", "statistic")
 """Options that say nothing of rows of a table."""
 
 
@@ -25,8 +25,9 @@ def run(
     arch: Annotated[Path | None, typer.Option("--arch", help="Architecture file, search.json or a search's folder.")] = None,
     predictor: Annotated[Path | None, typer.Option("--predictor", help="Folder made by: hwbench fit --from TABLE.")] = None,
     source: Annotated[Path | None, typer.Option("--input", help="Parquet table to predict, with --predictor.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="The table with prediction, low, high, with --predictor.")
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "--output", help="FILE.html (a model only), .csv or .json; with --predictor the table to write."),
     ] = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
@@ -34,6 +35,7 @@ def run(
     batch: options.Batch = 1,
     dtype: options.Dtype = "fp32",
     shape: options.Shapes = None,
+    fill: options.Fills = None,
     layers: Annotated[int, typer.Option("--layers", help="Slowest kernels of a model to list.")] = 12,
     workspace: options.Workspace = options.HERE,
     statistic: options.Statistic = "min",
@@ -52,11 +54,10 @@ def run(
         raise UsageError(f"Give one of {', '.join(forms)}; {' and '.join(given) or 'nothing'} was given.")
     if predictor is not None or source is not None:
         options.refuse(context, OF_TARGETS, "--predictor knows one device and one number, its table's")
-        if predictor is None or source is None or output is None:
+        if predictor is None or source is None or out is None:
             raise UsageError(f"{given[0]} belong together; one of them is missing.")
-        _table(predictor, source, output, json)
+        _table(predictor, source, out, json)
         return
-    options.refuse(context, ("output",), "predictions of models and architectures are printed")
     if model is not None and batch != 1:
         raise UsageError(f"An ONNX model's batch is its own; --batch {batch} cannot change it. Fix open sides with --shape.")
     asked: dict[str, Any] = {
@@ -67,22 +68,29 @@ def run(
         "statistic": statistic,
     }
     if model is not None:
-        _model(model, {**asked, "shapes": options.shapes(shape)}, layers, json)
+        with options.runnable(context):
+            _model(model, {**asked, "shapes": options.shapes(shape), "fills": options.fills(fill)}, layers, out, json)
     elif space is None or arch is None:
         raise UsageError(f"{given[0]} belong together; one of them is missing.")
     else:
-        options.refuse(context, ("shape", "layers"), "architectures have shapes and ops of their own")
-        _architectures(space, arch, asked, json)
+        options.refuse(context, ("shape", "fill", "layers"), "architectures have shapes and ops of their own")
+        _architectures(space, arch, asked, out, json)
 
 
-def _architectures(space: str, arch: Path, asked: Mapping[str, Any], json: bool) -> None:
+def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path | None, json: bool) -> None:
     import hwbench
+    from hwbench.study import answer_files
 
+    if out is not None:
+        answer_files.check_ending(out, answer_files.OF_ARCHITECTURES, "answers for architectures")
     answers = hwbench.predict(space, arch, **asked)
     first = answers[0]
+    shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source", "certified", "predictor")}
+    document = {"space": space, **shared, "predictions": answers}
+    if out is not None:
+        answer_files.write_architectures(answers, document, out)
     if json:
-        shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source", "certified", "predictor")}
-        console.emit_json({"space": space, **shared, "predictions": answers})
+        console.emit_json(document)
         return
     rows = [
         {"#": i, f"latency ms ({first['statistic']})": a["latency_ms"], "low ms": a["low_ms"], "upper ms": a["upper_ms"],
@@ -92,6 +100,7 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], json: bool)
     console.predictor("latency_ms", space, first["predictor"])
     typer.echo(f"from {first['source']}")
     console.table(f"{space} on {first['device']} / {first['runtime']} / {first['setting']}", rows)
+    _say_written(out)
 
 
 def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
@@ -105,10 +114,15 @@ def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
     typer.echo(f"{done['output']}: {done['rows']} rows, with prediction, low and high ({done['coverage']:.0%} interval)")
 
 
-def _model(model: Path, asked: Mapping[str, Any], layers: int, json: bool) -> None:
+def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None, json: bool) -> None:
     import hwbench
+    from hwbench.study import answer_files
 
+    if out is not None:
+        answer_files.check_ending(out, answer_files.OF_A_MODEL, "a model's answer")
     found: ModelLatency = hwbench.predict(model, **asked)
+    if out is not None:
+        answer_files.write_model(found, found, out, asked["workspace"])
     if json:
         console.emit_json(found)
         return
@@ -121,6 +135,12 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, json: bool) -> No
         f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
         f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
     )
+    _say_written(out)
+
+
+def _say_written(out: Path | None) -> None:
+    if out is not None:
+        typer.echo(f"written: {out}")
 
 
 def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:

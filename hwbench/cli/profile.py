@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hwbench.device.target import Target
     from hwbench.network.spec import OpSpec
     from hwbench.predictor.active import ActiveResult
+    from hwbench.profiler.kernel_detection import DetectedKernels
     from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import ProfileResult
 
@@ -38,10 +39,12 @@ Until = Annotated[
 
 
 def run(
+    context: typer.Context,
     space: Spaces = None,
     kernels: Kernels = None,
     model: Models = None,
     shape: options.Shapes = None,
+    fill: options.Fills = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
@@ -75,7 +78,8 @@ def run(
             at = {"device": device, "runtime": runtime, "workspace": workspace}
             done = hwbench.profile(space, setting=target.setting, level=level, policy=policy, tick=tick, again=again, **at)
         else:
-            specs = _kernels(kernels, model or [], target, options.shapes(shape))
+            with options.runnable(context):
+                specs = _kernels(kernels, model or [], target, options.shapes(shape), options.fills(fill))
             done = profile_specs(specs, target, policy, tick, again)
     _say(done, what, json)
 
@@ -125,23 +129,44 @@ def _say(done: ProfileResult, what: str, json: bool) -> None:
     _say_doubts(done)
 
 
-def _kernels(n: int | None, models: list[Path], target: Target, shapes: dict[str, list[int]]) -> list[OpSpec]:
+def _kernels(
+    n: int | None, models: list[Path], target: Target, shapes: dict[str, list[int]], fills: dict[str, float]
+) -> list[OpSpec]:
     """What is to be measured: a part of the catalogue, or all kernels of some models."""
-    from hwbench.core.errors import DataError, UsageError
-    from hwbench.profiler import kernel_detection, kernel_grid
+    from hwbench.core.errors import UsageError
+    from hwbench.profiler import kernel_grid
 
     if n is not None:
         if n < kernel_grid.LEAST:
             raise UsageError(f"--kernels {n} is too few; every kind of kernel needs some: at least {kernel_grid.LEAST}.")
         return kernel_grid.catalogue(n)
-    kernels: dict[str, OpSpec] = {}
-    for path in models:
-        detected = kernel_detection.detect(path, target.runtime, target.setting, shapes)
-        if detected.unknown:
-            node, why = next(iter(detected.unknown.items()))
-            raise DataError(f"{path}: {len(detected.unknown)} nodes are no plain kernels; first '{node}': {why}.")
-        kernels.update({spec.key: spec for _, spec in detected.layers})
+    kernels = {spec.key: spec for detected in _detected(models, target, shapes, fills) for spec in detected.specs}
+    if not kernels:
+        raise UsageError(f"No node of {', '.join(map(str, models))} is a kernel that can be measured alone.")
     return [kernels[key] for key in sorted(kernels)]
+
+
+def _detected(
+    models: list[Path], target: Target, shapes: dict[str, list[int]], fills: dict[str, float]
+) -> list[DetectedKernels]:
+    """The kernels of every model; one refusal names the open inputs of all, and nodes that are no kernels are told."""
+    from hwbench.profiler.kernel_detection import detect
+    from hwbench.profiler.onnx_inputs import OpenInputs, each_own
+
+    found, open_inputs = [], []
+    for path, own_shapes, own_fills in each_own(models, shapes, fills):
+        try:
+            found.append(detect(path, target.runtime, target.setting, own_shapes, own_fills))
+        except OpenInputs as error:
+            open_inputs.append(error)
+    if open_inputs:
+        raise OpenInputs.together(open_inputs)
+    for each in found:
+        if each.unknown:
+            first = each.unknown[0]
+            said = f"{each.path}: {len(each.unknown)} nodes are no kernels that can be measured alone"
+            typer.echo(f"{said}; first '{first.name}': {first.why}.", err=True)
+    return found
 
 
 def _say_doubts(done: ProfileResult | ActiveResult) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 
 Value = str | int | float | bool | PathLike[str] | Sequence[str] | Mapping[str, object] | None
-"""None and False leave an option out, True is a flag, several values repeat it, a mapping repeats it as name=value."""
+"""None and False leave an option out, True is a flag, several values repeat it, a mapping repeats it as name=value, where
+several values are one with commas: shape={"x": (1, 3)} is --shape x=1,3."""
 
 
 def command(verb: str, *arguments: str | PathLike[str], **options: Value) -> str:
@@ -37,4 +38,9 @@ def words(**options: Value) -> list[str]:
 
 
 def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

@@ -18,6 +18,8 @@ class Tensor:
     high: int | None = None
     batched: bool = True
     """Whether the batch is one more axis in front; if not, the shape is whole."""
+    fill: int | None = None
+    """The one number an input is filled with."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,22 @@ from hwbench.network.kernel_text import ELEMENTS, Operand, attributes_of, operan
 from hwbench.network.spec import OpSpec
 
 PRODUCTS = ("MatMul", "Gemm", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm")
-CONVOLUTIONS = ("Conv", "com.microsoft.FusedConv", "com.microsoft.nchwc.Conv", "ConvTranspose")
+INTEGER_PRODUCTS = {"MatMulInteger": 1, "com.microsoft.MatMulIntegerToFloat": 1, "com.microsoft.DynamicQuantizeMatMul": 1,
+                    "QLinearMatMul": 3, "com.microsoft.QGemm": 3}  # fmt: skip
+"""Products of 8-bit numbers, and which input is the second factor."""
+CONVOLUTIONS = {"Conv": 1, "com.microsoft.FusedConv": 1, "com.microsoft.nchwc.Conv": 1, "ConvTranspose": 1, "ConvInteger": 1,
+                "QLinearConv": 3}  # fmt: skip
+"""Convolutions, and which input holds the weights."""
+BLOCK = 8
+"""Channels below which the blocked layout reads the common one: the smallest block of any processor."""
 ATTENTIONS = ("Attention", "com.microsoft.MultiHeadAttention")
+PACKED_ATTENTIONS = ("com.microsoft.Attention", "com.microsoft.QAttention")
+RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1, "com.microsoft.DynamicQuantizeLSTM": 4}
+"""Recurrent layers and how many gates each has."""
 ROWWISE = ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "com.microsoft.SkipLayerNormalization",
-           "SimplifiedLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization")  # fmt: skip
-POOLS = ("MaxPool", "AveragePool", "com.microsoft.nchwc.MaxPool", "com.microsoft.nchwc.AveragePool")
+           "SimplifiedLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization", "CumSum", "ArgMax", "ArgMin",
+           "TopK", "Hardmax")  # fmt: skip
+POOLS = ("MaxPool", "AveragePool", "LpPool", "com.microsoft.nchwc.MaxPool", "com.microsoft.nchwc.AveragePool")
 WAYS = ("approximate", "mode", "reduction")
 """Attributes that choose another way of computing."""
 CHEAP_POWERS = ((2.0,), (3.0,))
@@ -37,8 +48,8 @@ class _Kernel:
 
     @property
     def out(self) -> Operand:
-        """The first output."""
-        return self.outputs[0]
+        """The first output that is there."""
+        return next((o for o in self.outputs if o.letter != "o"), self.outputs[0])
 
     @property
     def written(self) -> float:
@@ -67,7 +78,7 @@ def _product(kernel: _Kernel) -> Described | None:
     turned = attributes.get("transA", 0)
     k = a.shape[-1] if not turned or len(a.shape) < 2 else a.shape[0 if attributes.get("transBatchA", 0) else -2]
     n = out.shape[-1] if len(b.shape) > 1 else 1
-    constant = b.letter == "w"
+    constant = b.constant
     batch = 1 if constant and len(b.shape) <= 2 else math.prod(out.shape[:-2])
     m = out.size // max(batch * n, 1)
     words = ["product", "constant" if constant else "flowing"]
@@ -83,7 +94,7 @@ def _einsum(kernel: _Kernel) -> Described | None:
     sizes = _contraction(kernel.attributes["equation"], kernel.inputs[0].shape, kernel.inputs[1:])
     if sizes is None:
         return None
-    return [kernel.type, "constant" if kernel.inputs[1].letter == "w" else "flowing"], sizes
+    return [kernel.type, "constant" if kernel.inputs[1].constant else "flowing"], sizes
 
 
 def _attention(kernel: _Kernel) -> Described | None:
@@ -99,9 +110,53 @@ def _attention(kernel: _Kernel) -> Described | None:
     return [kernel.type], {"batch": batch, "m": m, "n": n, "k": dim, "macs": 2 * batch * m * n * dim}
 
 
+def _packed_attention(kernel: _Kernel) -> Described | None:
+    """Projections and attention as one kernel."""
+    if kernel.type not in PACKED_ATTENTIONS or len(kernel.inputs[0].shape) != 3 or len(kernel.inputs[1].shape) != 2:
+        return None
+    batch, tokens, width = kernel.inputs[0].shape
+    projected = kernel.inputs[1].shape[1]
+    macs = batch * tokens * (width * projected + 2 * tokens * projected // 3)
+    return [kernel.type], {"batch": batch, "m": tokens, "n": projected, "k": width, "macs": macs}
+
+
+def _integer_product(kernel: _Kernel) -> Described | None:
+    """A product of 8-bit numbers."""
+    if kernel.type not in INTEGER_PRODUCTS:
+        return None
+    a, b = kernel.inputs[0], kernel.inputs[INTEGER_PRODUCTS[kernel.type]]
+    k, n = (a.shape or (1,))[-1], (kernel.out.shape or (1,))[-1]
+    batch = 1 if len(b.shape) <= 2 else math.prod(kernel.out.shape[:-2])
+    m = kernel.out.size // max(batch * n, 1)
+    words = [kernel.type, "constant" if b.constant else "flowing"]
+    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
+
+
+def _recurrent(kernel: _Kernel) -> Described | None:
+    """A step per token, each waiting for the one before."""
+    if kernel.type not in RECURRENT or len(kernel.inputs[0].shape) != 3:
+        return None
+    gates, hidden = RECURRENT[kernel.type], int(kernel.attributes.get("hidden_size", 1))
+    first, batch, width = kernel.inputs[0].shape
+    steps = batch if kernel.attributes.get("layout", 0) else first
+    batch = first if kernel.attributes.get("layout", 0) else batch
+    ways = 2 if kernel.attributes.get("direction") == "bidirectional" else 1
+    numbers = {"steps": steps, "batch": batch, "width": width, "hidden": hidden, "ways": ways}
+    return [kernel.type], {**numbers, "macs": ways * steps * batch * gates * hidden * (width + hidden)}
+
+
+def _control(kernel: _Kernel) -> Described | None:
+    """Entering a branch, or the turns of a loop."""
+    if kernel.type not in ("If", "Loop"):
+        return None
+    turns = int(kernel.attributes.get("iterations", 1))
+    return [kernel.type], {"carried": len(kernel.inputs), "turns": turns, "touched": turns * (1 + len(kernel.inputs))}
+
+
 def _counting(kernel: _Kernel) -> Described | None:
     """Positions, masks, shapes: small, and alike enough."""
-    if any(o.letter == "f" for o in (*kernel.inputs, *kernel.outputs)):
+    letters = {o.element or o.letter for o in (*kernel.inputs, *kernel.outputs)} - {"o", "v"}
+    if kernel.type in ROWWISE or letters - {"i", "j", "b"}:
         return None
     return ["counting"], {"in": float(sum(o.size for o in kernel.inputs if o.letter in ELEMENTS))}
 
@@ -110,23 +165,49 @@ def _convolution(kernel: _Kernel) -> Described | None:
     """Convolutions, by layout and form."""
     if kernel.type not in CONVOLUTIONS:
         return None
-    weight, out = kernel.inputs[1].shape, kernel.out
+    weight, out = kernel.inputs[CONVOLUTIONS[kernel.type]].shape, kernel.out
     groups = int(kernel.attributes.get("group", 1))
     channels, area = weight[1], math.prod(weight[2:])
-    form = "depthwise" if channels == 1 and groups > 1 else "grouped" if groups > 1 else "dense" if area > 1 else "pointwise"
     upward = kernel.type == "ConvTranspose"  # every value that comes in, not every one that goes out, meets the weights
     met = math.prod((kernel.inputs[0] if upward else out).shape[2:])
     into, filters = (weight[0], channels * groups) if upward else (channels * groups, weight[0])
-    layout = "nchwc" if ".nchwc." in kernel.type else "plain"
-    return ["convolution", "upward" if upward else layout, form], {
+    blocked = ".nchwc." in kernel.type
+    layout = "upward" if upward else "nchwc" if blocked else kernel.type if kernel.type.endswith(("Integer", "QLinearConv")) else "plain"
+    return ["convolution", layout, _form(channels, area, groups, blocked)], {
         "channels": into,
         "filters": filters,
         "area": area,
         "positions": math.prod(out.shape[2:]) * out.shape[0],
+        "width": out.shape[-1],
         "stride": max(kernel.attributes.get("strides", [1])),
+        "dilation": max(kernel.attributes.get("dilations", [1])),
         "macs": math.prod(weight) * met * out.shape[0],
         "summed": float(sum(o.letter == "f" for o in kernel.inputs) > 1),
         "activated": float("activation" in kernel.attributes),
+    }
+
+
+def _form(channels: int, area: int, groups: int, blocked: bool) -> str:
+    """Which way of computing a convolution takes."""
+    if groups > 1:
+        return "depthwise" if channels == 1 else "grouped"
+    if blocked and channels < BLOCK:
+        return "entry"
+    return "dense" if area > 1 else "pointwise"
+
+
+def _reduction(kernel: _Kernel) -> Described | None:
+    """Over the last sides, or over sides before others."""
+    if not kernel.type.startswith("Reduce"):
+        return None
+    given, out = kernel.inputs[0], kernel.out
+    last = given.shape[-1] if given.shape else 1
+    kept = out.shape[-1] if out.shape else 1
+    along = last > 1 and kept == last and given.size > out.size
+    return [kernel.type, "before" if along else "last"], {
+        "in": given.size,
+        "length": given.size / max(out.size, 1),
+        "inner": float(last),
     }
 
 
@@ -138,6 +219,10 @@ def _rowwise(kernel: _Kernel) -> Described | None:
     length = math.prod(out.shape[axis if axis < 0 else axis - len(out.shape) :]) if out.shape else 1
     if kernel.type == "Softmax" and out.shape:
         length = out.shape[axis]
+    given = kernel.inputs[0]
+    if kernel.type in ("TopK", "ArgMax", "ArgMin") and given.shape:
+        length = given.shape[axis if -len(given.shape) <= axis < len(given.shape) else -1]
+        return [kernel.type], {"rows": given.size / max(length, 1), "length": length, "kept": out.size * length / max(given.size, 1)}
     return [kernel.type], {"rows": kernel.written / max(length, 1), "length": length}
 
 
@@ -176,7 +261,8 @@ def _elementwise(kernel: _Kernel) -> Described:
 
 
 FAMILIES: tuple[Callable[[_Kernel], Described | None], ...] = (
-    _product, _einsum, _attention, _counting, _convolution, _rowwise, _pool, _transpose, _elementwise,
+    _product, _integer_product, _einsum, _attention, _packed_attention, _recurrent, _control, _convolution, _counting, _reduction,
+    _rowwise, _pool, _transpose, _elementwise,
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """How the key of a kernel says its operands and attributes, as text that round-trips.
 
-Inputs are `f1x197x192` (activations), `w192x768` (learned or other large constants), `v0.n1` (small whole-number constants, by
-value), `c0p5` (scalars, by value) and `o` (left out); attributes are `axis.i.n1-strides.l.2.2`.
+Inputs are `f1x197x192` (activations), `w192x768` (learned or other large constants), `ks768x768` (constants of another element
+type), `v0.n1` (small whole-number constants, by value), `c0p5` (float constants, by value) and `o` (left out); attributes are
+`axis.i.n1-strides.l.2.2`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ ELEMENTS = {"f": "fp32", "i": "int64", "j": "int32", "b": "bool", "u": "uint8", 
 """Letter of an activation -> its element type."""
 NUMPY = {"fp32": np.float32, "fp64": np.float64, "int64": np.int64, "int32": np.int32, "bool": np.bool_,
          "uint8": np.uint8, "fp16": np.float16, "int8": np.int8}  # fmt: skip
+LETTERS = {np.dtype(NUMPY[name]): letter for letter, name in ELEMENTS.items()}
 MAX_VALUES = 32
 """Whole-number constants up to this size are kept by value: they say where to cut and how to turn."""
 SILENT = ("epsilon", "stash_type", "auto_pad.s.NOTSET", "dilations.l.1.1", "count_include_pad", "ceil_mode.i.0",
           "storage_order")  # fmt: skip
 """Attributes, by name or with this value only, that no time and no shape depends on."""
-VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size", "Dropout")
 """Inside a model these move nothing; alone they would copy. They are profiled on a single value: what a call costs."""
 
 
@@ -36,11 +38,18 @@ class Operand:
     """One input of a kernel."""
 
     letter: str
-    """Of ELEMENTS; w: constant array; v, c: constant by value; o: absent."""
+    """Of ELEMENTS; w: constant array of fp32, k: of another type; v, c: constant by value; o: absent."""
     shape: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
     vector: bool = False
     """Whether the value is an array of one axis rather than a scalar."""
+    element: str = ""
+    """Letter of the element type of k."""
+
+    @property
+    def constant(self) -> bool:
+        """Whether the model holds its values."""
+        return self.letter in "wkvc"
 
     @property
     def text(self) -> str:
@@ -48,7 +57,7 @@ class Operand:
         if self.letter in "vc":
             marks = ".".join(number_text(v) for v in self.values)
             return f"{self.letter}{'l' if self.vector else ''}{marks}"
-        return self.letter + ("x".join(map(str, self.shape)) or "e" if self.letter != "o" else "")
+        return self.letter + self.element + ("x".join(map(str, self.shape)) or "e" if self.letter != "o" else "")
 
     @classmethod
     def parse(cls, text: str) -> Operand:
@@ -59,7 +68,9 @@ class Operand:
             marks = rest[1:] if vector else rest
             values = tuple(number(m) for m in marks.split(".")) if marks else ()
             return cls(letter, (len(values),) if vector else (), values, vector)
-        return cls(letter, () if rest in ("", "e") else tuple(int(side) for side in rest.split("x")))
+        element, rest = (rest[:1], rest[1:]) if letter == "k" else ("", rest)
+        sides = () if rest in ("", "e") else tuple(int(side) for side in rest.split("x"))
+        return cls(letter, sides, element=element)
 
     @property
     def size(self) -> int:
@@ -126,11 +137,25 @@ def attributes_text(attributes: Sequence[Any]) -> str:
             text = f"equation.s.{equation_text(value.decode())}"
         elif kind == AttributeProto.STRING and re.fullmatch(rb"[A-Za-z0-9_]*", value):
             text = f"{attribute.name}.s.{value.decode()}"
+        elif kind == AttributeProto.STRINGS and all(re.fullmatch(rb"[A-Za-z0-9_]+", word) for word in value):
+            text = f"{attribute.name}.w." + ".".join(word.decode() for word in value)
+        elif kind == AttributeProto.TENSOR and (one := _scalar_text(value)):
+            text = f"{attribute.name}.t.{one}"
         else:
             raise UsageError(f"attribute '{attribute.name}' (a {AttributeProto.AttributeType.Name(kind)}) cannot be stated")
         if text not in SILENT and attribute.name not in SILENT:
             parts.append(text)
     return "-".join(sorted(parts)) or "none"
+
+
+def _scalar_text(tensor: Any) -> str | None:
+    """An element type's letter and the value of a tensor of one number; None for other tensors."""
+    from onnx import helper, numpy_helper
+
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    if dtype not in LETTERS or math.prod(tensor.dims) != 1:
+        return None
+    return LETTERS[dtype] + number_text(numpy_helper.to_array(tensor).reshape(-1)[0].item())
 
 
 @lru_cache(maxsize=None)
@@ -143,6 +168,10 @@ def attributes_of(text: str) -> dict[str, Any]:
             attributes[name] = equation_of(values[0])
         elif kind == "s":
             attributes[name] = values[0] if values else ""
+        elif kind == "w":
+            attributes[name] = values
+        elif kind == "t":
+            attributes[name] = np.array([number(values[0][1:])], NUMPY[ELEMENTS[values[0][0]]])
         elif kind in "if":
             attributes[name] = int(number(values[0])) if kind == "i" else float(number(values[0]))
         else:

@@ -81,13 +81,15 @@ class Graph:
         """Adds an ONNX node with one output and returns the output's name."""
         return self.split(op_type, *inputs, outputs=1, **attributes)[0]
 
-    def split(self, op_type: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
-        """Adds an ONNX node with several outputs."""
+    def split(self, op_type: str, *inputs: str, outputs: int | Sequence[bool], **attributes: Any) -> list[str]:
+        """Adds an ONNX node with several outputs, or some of those it may have: the others have no name."""
         from onnx import helper
 
         self._count += 1
-        names = [f"{op_type.lower()}_{self._count}" + (f"_{i}" if i else "") for i in range(outputs)]
-        self._nodes.append(helper.make_node(op_type, list(inputs), names, name=names[0], **attributes))
+        wanted = [True] * outputs if isinstance(outputs, int) else outputs
+        name = f"{op_type.lower()}_{self._count}"
+        names = [(name + (f"_{i}" if i else "")) if there else "" for i, there in enumerate(wanted)]
+        self._nodes.append(helper.make_node(op_type, list(inputs), names, name=name, **attributes))
         return names
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:

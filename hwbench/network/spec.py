@@ -19,9 +19,11 @@ _KEY = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)")
 Value = int | str
 DTYPES = ("fp32", "int8", "fp16")
 """Number formats a Setting may ask for; a runtime that computes in another one is an error, not a fallback."""
-SCENARIOS = ("back-to-back", "paced-<gap>ms", "cold")
-"""How runs follow each other: at once; after an idle gap (`paced-20ms`); after everything was pushed out of the caches."""
-_SCENARIO = re.compile(r"back-to-back|cold|paced-[1-9][0-9]{0,3}ms")
+AMONG_COPIES = "among-copies"
+SCENARIOS = ("back-to-back", "paced-<gap>ms", "cold", AMONG_COPIES)
+"""How runs follow each other: at once; after an idle gap (`paced-20ms`); after everything was pushed out of the caches; among
+copies of itself with inputs and weights of their own, as a kernel runs inside a network: the near caches hold other things."""
+_SCENARIO = re.compile(rf"back-to-back|cold|paced-[1-9][0-9]{{0,3}}ms|{AMONG_COPIES}")
 
 
 @dataclass(frozen=True)

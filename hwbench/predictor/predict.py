@@ -38,6 +38,7 @@ def predict(
     statistic: str = "min",
     example: Any = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    fills: Mapping[str, float] | None = None,
 ) -> Any:
     """The latency of what is given, with an interval and what it rests on.
 
@@ -51,6 +52,7 @@ def predict(
         statistic: `min` or `p50`.
         example: What the torch module is called with: a tensor, a tuple, or a mapping of keywords.
         shapes: Input name -> shape, for inputs an ONNX file leaves open.
+        fills: Input name -> the number it is filled with where data decide what an ONNX file runs.
 
     Returns:
         A list of dictionaries for architectures of a space; a `ModelLatency` for a model.

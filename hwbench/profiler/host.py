@@ -308,7 +308,8 @@ class _GroupRun:
         if answer["status"] != "ok":
             return self._failure(item, worker.token, REFUSED, answer["reason"], number)
         self._sampled = True
-        return _sample((item.key, self._process, place, worker.token), answer, facts, item.key in self._linked)
+        where = (item.key, self._process, place, worker.token)
+        return _sample(where, _each(answer, item.copies), facts, item.key in self._linked)
 
     def _failure(self, item: Item, worker: str, status: str, reason: str, number: int = -1) -> Sample:
         return Sample(item.key, self._process, number, worker, status, reason=reason)
@@ -327,6 +328,16 @@ class _GroupRun:
             yield self._failure(each, worker.token, lost.status, str(lost)), worker.environment
         failed = self._progress.failed
         self._pending = [] if needed else [i for i in self._pending if i not in at_fault and i.key not in failed]
+
+
+def _each(answer: Mapping[str, Any], copies: int) -> Mapping[str, Any]:
+    """What one copy took, where the model holds several."""
+    if copies == 1:
+        return answer
+    taken = {name: [each / copies for each in answer[name]] for name in ("readings_ns", "extra_ns") if name in answer}
+    if "instructions" in answer:
+        taken["instructions"] = [round(each / copies) for each in answer["instructions"]]
+    return {**answer, **taken, "inner": answer["inner"] * copies}
 
 
 def _sample(where: tuple[str, int, int, str], answer: Mapping[str, Any], facts: Mapping[str, Any], link: bool) -> Sample:

@@ -5,63 +5,84 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwbench.profiler.kernel_family import Either, Family, Given, OneOf, Step
-from hwbench.profiler.kernel_forms import CHANNELS, IMAGE, SIDES, TOKENS, WIDTHS, kernel
+from hwbench.profiler.kernel_forms import CHANNELS, MAP, SIDES, TOKENS, WIDE, WIDTHS, kernel
 
-BLOCKS: Given = {**IMAGE, "blocks": "{(channels+15)//16*16}"}
-"""An image whose channels are padded to whole vectors, as the runtime's blocked layout needs them."""
+BLOCKS: Sequence[Step] = (*MAP, {"blocks": "{(channels+15)//16*16}"})
+"""A map whose channels are padded to whole vectors, as the runtime's blocked layout needs them."""
 BLOCKED = "com.microsoft.nchwc.Conv"
-WINDOW = "group.i.{groups}-kernel_shape.l.{kernel}.{kernel}-pads.l.{pad}.{pad}.{pad}.{pad}-strides.l.{stride}.{stride}"
+WINDOW = (
+    "dilations.l.{dilation}.{dilation}-group.i.{groups}-kernel_shape.l.{kernel}.{kernel2}-pads.l.{pad}.{pad2}.{pad}.{pad2}-"
+    "strides.l.{stride}.{stride}"
+)
+POOLING = "kernel_shape.l.{kernel}.{kernel}-pads.l.{pad}.{pad}.{pad}.{pad}-strides.l.{stride}.{stride}"
 HARD_SIGMOID = "activation.s.HardSigmoid-activation_params.m.0p2.0p5-"
 ACTIVATIONS = ["activation.s.Relu-", "activation.s.Clip-activation_params.m.0.6-", HARD_SIGMOID]
-OUT = "{(side+2*pad-kernel)//stride+1}"
-MAYBE_RESIDUAL = Either(0.25, {"residual": " f1x{blocks}x{out}x{out}"}, {"residual": ""})
+OUT: Given = {
+    "out": "{(side+2*pad-dilation*(kernel-1)-1)//stride+1}",
+    "out2": "{(wide+2*pad2-dilation*(kernel2-1)-1)//stride+1}",
+}
+SQUARE_WINDOW: Given = {"dilation": 1, "groups": 1, "kernel2": "{kernel}", "pad2": "{pad}", "depth": "{into}"}
+MAYBE_RESIDUAL = Either(0.25, {"residual": " f1x{blocks}x{out}x{out2}"}, {"residual": ""})
 MAYBE_ACTIVATED = Either(0.5, OneOf([{"activation": text} for text in ACTIVATIONS], (0.6, 0.3, 0.1)), {"activation": ""})
 
 
 def blocked(weight: float, *steps: Step, into: str = "{(channels+15)//16*16}", residual: bool = True) -> Family:
     """A convolution in the runtime's blocked layout, sometimes with activation or residual taken in."""
-    operands = "f1x{into}x{side}x{side} w{blocks}x{depth}x{kernel}x{kernel} w{blocks}{residual}"
-    made = kernel(operands, "f1x{blocks}x{out}x{out}", "{activation}" + WINDOW)
-    sizes: Given = {"groups": 1, "depth": "{into}", "into": into, "blocks": "{(filters+15)//16*16}", "out": OUT}
+    operands = "f1x{into}x{side}x{wide} w{blocks}x{depth}x{kernel}x{kernel2} w{blocks}{residual}"
+    made = kernel(operands, "f1x{blocks}x{out}x{out2}", "{activation}" + WINDOW)
+    sizes: Given = {**SQUARE_WINDOW, "into": into, "blocks": "{(filters+15)//16*16}", **OUT}
     added: Step = MAYBE_RESIDUAL if residual else {"residual": ""}
     return Family(weight, BLOCKED, 1, [sizes, *steps, added, MAYBE_ACTIVATED, made])
 
 
 def pool(weight: float, name: str, version: int) -> Family:
     """A window moved over an image."""
-    cases: list[Given] = [{"kernel": k, "stride": s, "pad": k // 3} for k, s in ((3, 2), (2, 2), (3, 1))]
+    cases: list[Given] = [{"kernel": k, "stride": s, "pad": p} for k, s, p in ((3, 2, 1), (2, 2, 0), (3, 1, 1), (5, 1, 2), (13, 1, 6))]
     channels = "{blocks}" if "nchwc" in name else "{channels}"
-    attributes = WINDOW.partition("-")[2]
-    made = kernel(f"f1x{channels}x{{side}}x{{side}}", f"f1x{channels}x{{out}}x{{out}}", attributes, out=OUT)
-    return Family(weight, name, version, [BLOCKS, OneOf(cases), made])
+    out = {"out": "{(side+2*pad-kernel)//stride+1}", "out2": "{(wide+2*pad-kernel)//stride+1}"}
+    made = kernel(f"f1x{channels}x{{side}}x{{wide}}", f"f1x{channels}x{{out}}x{{out2}}", POOLING)
+    return Family(weight, name, version, [*BLOCKS, OneOf(cases, (0.35, 0.35, 0.1, 0.15, 0.05)), out, made])
 
 
-def in_blocks(weight: float, name: str, out: str = "{side}x{side}", attributes: str = "none") -> Family:
+def in_blocks(weight: float, name: str, out: str = "{side}x{wide}", attributes: str = "none") -> Family:
     """One value per channel, or into or out of the runtime's blocked layout."""
-    return Family(weight, name, 1, [BLOCKS, kernel("f1x{blocks}x{side}x{side}", "f1x{blocks}x" + out, attributes)])
+    return Family(weight, name, 1, [*BLOCKS, kernel("f1x{blocks}x{side}x{wide}", "f1x{blocks}x" + out, attributes)])
 
 
 SQUARE: Given = {"channels": CHANNELS, "filters": CHANNELS}
-DENSE: Given = {"channels": CHANNELS[:21], "filters": CHANNELS[:21], "side": SIDES}
-ENTRY_SMALL, ENTRY_LARGE = (*CHANNELS[:4], 64, 96), (192, 384, 512, 768)
+MAPS: Sequence[Step] = ({"side": SIDES}, WIDE)
+DENSE: Sequence[Step] = ({"channels": CHANNELS[:24], "filters": CHANNELS[:24]}, *MAPS)
+ENTRY_SMALL, ENTRY_LARGE = (*CHANNELS[:5], 64, 96), (192, 384, 512, 768)
 POINTWISE: Sequence[Step] = (
-    Either(0.15, {"side": 1, "stride": 1}, [{"side": SIDES}, Either(0.1, {"stride": 2}, {"stride": 1})]),
+    Either(
+        0.12,
+        {"side": 1, "wide": 1, "stride": 1},
+        [Either(0.1, {"side": 1, "wide": (40, 80, 128, 256, 400, 1024, 4096, 8400)}, MAPS), Either(0.06, {"stride": 2}, {"stride": 1})],
+    ),
     {**SQUARE, "kernel": 1, "pad": 0},
 )
-DENSE_KERNEL = Either(
-    0.7,
-    [{"stride": 1}, OneOf([{"kernel": k, "pad": k // 2} for k in (2, 3, 3, 3, 3, 5)])],
-    [{"stride": 2}, OneOf([{"kernel": k, "pad": k // 3} for k in (2, 3, 3, 3)])],
+DENSE_KERNEL = OneOf(
+    [
+        [{"stride": 1}, OneOf([{"kernel": k, "pad": k // 2} for k in (2, 3, 3, 3, 3, 3, 5)])],
+        [{"stride": 2}, OneOf([{"kernel": k, "pad": k // 3} for k in (2, 3, 3, 3)])],
+        [{"stride": 1}, OneOf([{"kernel": a, "kernel2": b, "pad": a // 2, "pad2": b // 2} for a, b in ((1, 3), (3, 1), (1, 5), (5, 1))])],
+        {"stride": 1, "kernel": 3, "dilation": (2, 4, 8, 16), "pad": "{dilation}"},
+    ],
+    (0.6, 0.22, 0.1, 0.08),
 )
 DEPTHWISE: Sequence[Step] = (
-    {"channels": CHANNELS, "kernel": (3, 3, 3, 5, 7), "pad": "{kernel//2}"},
-    Either(0.7, {"stride": 1}, {"stride": 2}),
-    {"side": SIDES, "filters": "{channels}", "groups": "{blocks}", "depth": 1},
-)
+    {"channels": CHANNELS, "kernel": (3, 3, 3, 5, 5, 7, 9), "pad": "{kernel//2}"},
+    OneOf([{"stride": 1}, {"stride": 2}, {"stride": 1, "kernel": 1}, {"stride": 1, "kernel": 3, "dilation": (2, 4), "pad": "{dilation}"}],
+          (0.65, 0.22, 0.08, 0.05)),
+    *MAPS,
+    {"filters": "{channels}", "groups": "{blocks}", "depth": 1},
+)  # fmt: skip
 ENTRY: Sequence[Step] = (
     OneOf(
         [
             {"kernel": 3, "stride": 2, "pad": 1, "filters": ENTRY_SMALL},
+            {"kernel": 5, "stride": 2, "pad": 2, "filters": ENTRY_SMALL},
+            {"kernel": 6, "stride": 2, "pad": 2, "filters": ENTRY_SMALL},
             {"kernel": 7, "stride": 2, "pad": 3, "filters": ENTRY_SMALL},
             {"kernel": 4, "stride": 4, "pad": 0, "filters": ENTRY_SMALL},
             {"kernel": 8, "stride": 8, "pad": 0, "filters": ENTRY_LARGE},
@@ -69,47 +90,67 @@ ENTRY: Sequence[Step] = (
             {"kernel": 16, "stride": 16, "pad": 0, "filters": ENTRY_LARGE},
             {"kernel": 32, "stride": 32, "pad": 0, "filters": ENTRY_LARGE},
             {"kernel": 3, "stride": 1, "pad": 1, "filters": ENTRY_SMALL},
+            {"kernel": 3, "stride": 1, "pad": 1, "filters": ENTRY_SMALL},
+            {"kernel": 1, "stride": 1, "pad": 0, "filters": ENTRY_SMALL},
         ]
     ),
-    {"side": (160, 192, 224, 256, 288, 384)},
-)
-"""The first convolution of a network: an image in, patches or half the side out."""
-GROUPED: Sequence[Step] = (
-    {"groups": (2, 4, 8, 16, 32), "each": (4, 8, 12, 20), "stride": (1, 2), "side": SIDES[:14], "kernel": 3, "pad": 1},
-    Either(0.5, {}, {}),  # kept, though it decides nothing: tables were measured with the sizes that follow it
-    kernel(
-        "f1x{groups*each}x{side}x{side} w{groups*each}x{each}x3x3 w{groups*each}",
-        "f1x{groups*each}x{out}x{out}",
-        WINDOW,
-        out=OUT,
+    OneOf(
+        [
+            {"side": (160, 192, 224, 256, 288, 320, 384, 512), "wide": "{side}"},
+            {"side": (32, 48, 64, 80, 96, 240), "wide": (100, 128, 160, 200, 320, 400, 640)},
+            {"side": (512, 640, 736), "wide": "{side}", "filters": (16, 24, 32)},
+        ],
+        (0.55, 0.3, 0.15),
     ),
+    {"into": (1, 3, 3, 3, 4)},
+)
+"""The first convolution of a network: an image or spectrogram in, patches or half the side out."""
+GROUPED: Sequence[Step] = (
+    {"groups": (2, 4, 8, 16, 32), "each": (4, 8, 12, 20), "stride": (1, 2), "side": SIDES[:18], "kernel": 3, "pad": 1},
+    {"dilation": 1, "kernel2": 3, "pad2": 1, "wide": "{side}", **OUT},
+    kernel("f1x{groups*each}x{side}x{wide} w{groups*each}x{each}x3x3 w{groups*each}", "f1x{groups*each}x{out}x{out2}", WINDOW),
 )
 """Convolution in groups, which the runtime leaves in the common layout."""
 SEQUENCE: Sequence[Step] = (
-    {"length": (64, 100, 200, 400, 800, 1500, 3000), "channels": WIDTHS[:20], "filters": WIDTHS[:20]},
-    OneOf([{"kernel": k, "stride": s} for k, s in ((3, 1), (3, 2), (5, 1), (10, 5), (2, 2), (1, 1))]),
+    {"length": (62, 80, 100, 200, 400, 800, 1500, 3000), "channels": (1, 16, *WIDTHS[:20]), "filters": (16, *WIDTHS[:20])},
+    OneOf([{"kernel": k, "stride": s} for k, s in ((3, 1), (3, 2), (5, 1), (10, 5), (2, 2), (1, 1), (7, 1), (9, 1), (31, 4))]),
     kernel(
         "f1x{channels}x{length} w{filters}x{channels}x{kernel} w{filters}",
         "f1x{filters}x{(length-kernel)//stride+1}",
-        "group.i.1-kernel_shape.l.{kernel}-pads.l.0.0-strides.l.{stride}",
+        "kernel_shape.l.{kernel}-strides.l.{stride}",
     ),
 )
 """Convolution over a sequence (speech, text)."""
-UPWARD = kernel(
-    "f1x{channels}x{side}x{side} w{channels}x{filters}x2x2 w{filters}",
-    "f1x{filters}x{2*side}x{2*side}",
-    "group.i.1-kernel_shape.l.2.2-pads.l.0.0.0.0-strides.l.2.2",
-    channels=CHANNELS[:16],
-    filters=CHANNELS[:16],
-    side=SIDES[:14],
+SAMPLES: Sequence[Step] = (
+    {"length": (4000, 8000, 16000, 48000), "filters": (16, 64, 128, 258, 512, 1026)},
+    OneOf([{"kernel": k, "stride": s} for k, s in ((10, 5), (127, 64), (256, 128), (400, 160), (512, 160), (1024, 256))]),
+    kernel(
+        "f1x1x{length} w{filters}x1x{kernel} w{filters}",
+        "f1x{filters}x{(length-kernel)//stride+1}",
+        "kernel_shape.l.{kernel}-strides.l.{stride}",
+    ),
 )
-"""A transposed convolution: twice the side."""
+"""The first convolution over sound: a learned or a fixed spectrum."""
+UPWARD: Sequence[Step] = (
+    {"channels": CHANNELS[:18], "filters": (1, 8, *CHANNELS[:16]), "side": SIDES[:24]},
+    WIDE,
+    OneOf([{"kernel": 2, "pad": 0}, {"kernel": 4, "pad": 1}, {"kernel": 3, "pad": 1}], (0.6, 0.25, 0.15)),
+    Either(0.85, {"group": 1, "each": "{filters}"}, {"group": "{channels}", "each": 1, "filters": "{channels}"}),
+    kernel(
+        "f1x{channels}x{side}x{wide} w{channels}x{each}x{kernel}x{kernel} w{filters}",
+        "f1x{filters}x{2*side-2-2*pad+kernel}x{2*wide-2-2*pad+kernel}",
+        "group.i.{group}-kernel_shape.l.{kernel}.{kernel}-pads.l.{pad}.{pad}.{pad}.{pad}-strides.l.2.2",
+    ),
+)
+"""A transposed convolution: about twice the side."""
 GROUPED_BLOCKS: Sequence[Step] = (
-    {"width": (16, 32, 48, 64, 96, 112), "groups": (2, 3, 4, 7, 8, 12, 16, 32), "stride": (1, 1, 2), "side": SIDES},
-    {"channels": "{width*groups}", "kernel": 3, "pad": 1, "out": OUT},
+    {"width": (16, 32, 48, 64, 96, 112), "groups": (2, 3, 4, 7, 8, 12, 16, 32), "stride": (1, 1, 2), "side": SIDES[3:], "wide": "{side}"},
+    {"channels": "{width*groups}", "kernel": 3, "kernel2": 3, "pad": 1, "pad2": 1, "dilation": 1, **OUT},
     Either(0.6, {"activation": "activation.s.Relu-"}, {"activation": ""}),
     kernel(
-        "f1x{channels}x{side}x{side} w{channels}x{width}x3x3 w{channels}", "f1x{channels}x{out}x{out}", "{activation}" + WINDOW
+        "f1x{channels}x{side}x{wide} w{channels}x{width}x3x3 w{channels}",
+        "f1x{channels}x{out}x{out2}",
+        "{activation}" + WINDOW,
     ),
 )
 """Convolution in groups of whole vectors, which the runtime takes into its blocked layout (RegNet, wide ResNeXt)."""
@@ -124,7 +165,7 @@ GROUPED_SEQUENCE: Sequence[Step] = (
 )
 """Convolution in groups over a sequence: instead of linear layers, or to tell positions."""
 DEPTHWISE_PLAIN = Either(
-    0.6,
+    0.5,
     kernel(
         "f1x{channels}x{length} w{channels}x1x{kernel} w{channels}",
         "f1x{channels}x{length+2*pad-kernel+1}",
@@ -134,28 +175,41 @@ DEPTHWISE_PLAIN = Either(
         kernel=(3, 4, 7, 15, 31),
         pad="{kernel//2}",
     ),
-    kernel(
-        "f1x{channels}x{side}x{side} w{channels}x1x{kernel}x{kernel} w{channels}",
-        "f1x{channels}x{out}x{out}",
-        WINDOW,
-        channels=(9, 12, 20, 36, 60, 100),
-        side=SIDES,
-        kernel=(3, 5),
-        stride=(1, 2),
-        pad="{kernel//2}",
-        groups="{channels}",
-        out=OUT,
-    ),
+    [
+        {"channels": (6, 9, 12, 20, 22, 36, 60, 100), "kernel": (3, 5), "stride": (1, 2), "pad": "{kernel//2}", **SQUARE_WINDOW},
+        *MAPS,
+        {"groups": "{channels}", **OUT},
+        kernel("f1x{channels}x{side}x{wide} w{channels}x1x{kernel}x{kernel2} w{channels}", "f1x{channels}x{out}x{out2}", WINDOW),
+    ],
 )
 """Every channel by itself in the common layout: sequences, and images whose channels fill no vectors."""
 FUSED_PLAIN: Sequence[Step] = (
-    {"into": (4, 6, 10, 12, 20, 28, 36, 44), "filters": CHANNELS[:24], "groups": 1, "stride": 1, "pad": "{kernel//2}"},
-    Either(0.6, {"kernel": 1, "side": 1}, {"kernel": (1, 3), "side": SIDES[:14]}),
+    {"into": (2, 4, 6, 10, 12, 20, 28, 36, 44), "filters": (1, 2, 3, 6, *CHANNELS[:24]), **SQUARE_WINDOW, "stride": 1},
+    Either(0.4, {"kernel": 1, "side": 1, "wide": 1}, [{"kernel": (1, 3)}, *MAPS]),
+    {"pad": "{kernel//2}", **OUT},
     OneOf([{"activation": text} for text in ("activation.s.Relu-", "activation.s.Sigmoid-", HARD_SIGMOID)]),
     kernel(
-        "f1x{into}x{side}x{side} w{filters}x{into}x{kernel}x{kernel} w{filters}",
-        "f1x{filters}x{side}x{side}",
+        "f1x{into}x{side}x{wide} w{filters}x{into}x{kernel}x{kernel2} w{filters}",
+        "f1x{filters}x{out}x{out2}",
         "{activation}" + WINDOW,
     ),
 )
 """Convolution that takes its activation in, of channels that fill no vectors: squeeze-and-excitation of small nets."""
+INTEGER: Sequence[Step] = (
+    {"channels": (1, 3, *CHANNELS[:18]), "filters": CHANNELS[:20], "stride": 1, "groups": 1, "dilation": 1, "depth": "{channels}"},
+    *MAPS,
+    OneOf([{"kernel": 1, "pad": 0}, {"kernel": 3, "pad": 1}, {"kernel": 3, "pad": 1, "stride": 2}], (0.45, 0.4, 0.15)),
+    Either(0.15, {"filters": "{channels}", "groups": "{channels}", "depth": 1, "kernel": 3, "pad": 1}, {}),
+    {"kernel2": "{kernel}", "pad2": "{pad}", **OUT},
+)
+"""Sizes of convolutions of 8-bit numbers."""
+WEIGHTS = "{filters}x{depth}x{kernel}x{kernel2}"
+CONV_INTEGER: Sequence[Step] = (
+    *INTEGER,
+    kernel(f"u1x{{channels}}x{{side}}x{{wide}} ku{WEIGHTS} ue kue", "j1x{filters}x{out}x{out2}", WINDOW),
+)
+QLINEAR_CONV: Sequence[Step] = (
+    *INTEGER,
+    kernel(f"u1x{{channels}}x{{side}}x{{wide}} c0p5 kue ks{WEIGHTS} w{{filters}} ks{{filters}} c0p5 kue kj{{filters}}",
+           "u1x{filters}x{out}x{out2}", WINDOW),
+)  # fmt: skip

@@ -14,7 +14,9 @@ WIDTHS = (32, 48, 64, 80, 96, 128, 144, 160, 192, 240, 256, 320, 384, 432, 448, 
 CHANNELS = (16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 144, 160, 192, 240, 256, 288, 320, 384, 480, 512, 576, 672, 768,
             960, 1024, 1152, 1280, 1536, 2048)  # fmt: skip
 TOKENS = (1, 4, 7, 16, 32, 49, 50, 64, 77, 98, 128, 144, 196, 197, 256, 320, 384, 400, 512, 577, 784, 1024, 1568, 3136)
-SIDES = (7, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144)
+SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18, 20, 23, 24, 28, 31, 32, 36, 40, 46, 48, 56, 64, 72, 80, 92, 96, 112, 128,
+         144, 150, 160, 184, 192, 224, 256)  # fmt: skip
+LENGTHS = (4, 8, 12, 16, 20, 25, 32, 40, 50, 62, 64, 80, 100, 120, 150, 160, 184, 200, 240, 256, 320, 368, 400, 512)
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
 HEAD_DIMS = (16, 24, 32, 48, 64, 80, 96, 128)
 
@@ -25,6 +27,9 @@ def kernel(inputs: str, outputs: str, attributes: str = "none", /, **drawn: Valu
 
 
 TEXT: Given = {"tokens": TOKENS, "width": WIDTHS}
+WIDE: Step = Either(0.65, {"wide": "{side}"}, {"wide": LENGTHS})
+"""Most maps are square; those of text lines and spectrograms are not."""
+MAP: Sequence[Step] = ({"channels": CHANNELS, "side": SIDES}, WIDE)
 IMAGE: Given = {"channels": CHANNELS, "side": SIDES}
 IMAGE_SIDES: Given = {"sides": "1x{channels}x{side}x{side}", "rest": "1x{channels}x{side}", "last": "{side}"}
 SCORE_SIDES: Given = {"sides": "1x{heads}x{tokens}x{tokens}", "rest": "1x{heads}x{tokens}", "last": "{tokens}"}
@@ -60,7 +65,7 @@ def biased(weight: float, name: str) -> Family:
     return Family(weight, name, 1, [kernel("f1x{tokens}x{width} w{width}", "f1x{tokens}x{width}", **TEXT)])
 
 
-SECOND = {"alike": "f{sides}", "bias": "w{last}", "channel": "f1x{channels}x1x1", "row": "f{rest}x1"}
+SECOND = {"alike": "f{sides}", "bias": "w{last}", "channel": "f1x{channels}x1x1", "row": "f{rest}x1", "slopes": "w1"}
 """A second operand: alike, a bias over the last axis, a scale per channel, one per row; anything else is a scalar."""
 
 
@@ -77,6 +82,7 @@ def reduction(weight: float, name: str, version: int) -> Family:
         kernel("f1x{tokens}x{width} vln1", "f1x{tokens}x1", "keepdims.i.1"),
         kernel("f1x{tokens}x{width} vl1", "f1x{width}", "keepdims.i.0"),
         kernel("f1x{channels}x{side}x{side} vl2.3", "f1x{channels}x1x1", "keepdims.i.1", channels=CHANNELS),
+        kernel("f1x{channels}x{side}x{side} vl1", "f1x1x{side}x{side}", "keepdims.i.1", channels=(2, 3, 8, *CHANNELS[:12])),
     ]
     return Family(weight, name, version, [{**TEXT, "side": SIDES}, OneOf(cases)])
 
@@ -87,12 +93,24 @@ def cast(weight: float, source: str, target: str, code: int) -> Family:
 
 
 def resize(weight: float, mode: str, way: str) -> Family:
-    """Another side: twice, or one more."""
-    target = Either(0.6, {"target": "{2*side}"}, {"target": "{side+1}"})
+    """Another side: twice, four times, half, or some other."""
+    target = OneOf(
+        [{"high": "{by*side}", "long": "{by*wide}", "by": (2, 2, 4, 8)}, {"high": "{(side+1)//2}", "long": "{(wide+1)//2}"},
+         {"high": "{side+1}", "long": "{wide+1}"}],
+        (0.7, 0.15, 0.15),
+    )  # fmt: skip
     attributes = f"coordinate_transformation_mode.s.{way}-mode.s.{mode}-nearest_mode.s.floor"
-    operands = "f1x{channels}x{side}x{side} o o vl1.{channels}.{target}.{target}"
-    made = kernel(operands, "f1x{channels}x{target}x{target}", attributes)
-    return Family(weight, "Resize", 13, [{"channels": CHANNELS, "side": SIDES[:14]}, target, made])
+    operands = "f1x{channels}x{side}x{wide} o o vl1.{channels}.{high}.{long}"
+    made = kernel(operands, "f1x{channels}x{high}x{long}", attributes)
+    return Family(weight, "Resize", 13, [*MAP, target, made])
+
+
+def upsample(weight: float, mode: str) -> Family:
+    """A map of the blocked layout, twice or four times as large."""
+    attributes = f"coordinate_transformation_mode.s.asymmetric-mode.s.{mode}-scales.l.1.1.{{by}}.{{by}}"
+    made = kernel("f1x{blocks}x{side}x{wide}", "f1x{blocks}x{by*side}x{by*wide}", attributes)
+    blocks: Given = {"blocks": "{(channels+15)//16*16}", "by": (2, 2, 4)}
+    return Family(weight, "com.microsoft.nchwc.Upsample", 1, [*MAP, blocks, made])
 
 
 def counting(weight: float, name: str, version: int, operands: str, out: str, attributes: str = "none") -> Family:

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from hwbench.network import kernel_text as kernels
+from hwbench.network.kernel_canonical import canonical
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec
 from hwbench.profiler import kernel_convolutions as conv
+from hwbench.profiler import kernel_quantised, kernel_sequences
 from hwbench.profiler.kernel_family import Either, Family, Given, OneOf, Step
 from hwbench.profiler.kernel_forms import (
     ATTENTION,
@@ -25,6 +27,7 @@ from hwbench.profiler.kernel_forms import (
     HEAD_DIMS,
     HEADS,
     IMAGE,
+    PLANE,
     SIDES,
     TEXT,
     TOKENS,
@@ -38,11 +41,12 @@ from hwbench.profiler.kernel_forms import (
     reduction,
     resize,
     unary,
+    upsample,
 )
 
-MAX_MACS = 1.2e9
+MAX_MACS = 1.6e9
 """About 20 ms on one core: longer kernels are scarce, and rows of them would take most of the time."""
-MAX_VALUES = 4_000_000
+MAX_VALUES = 6_000_000
 MAX_WEIGHTS = 10_000_000
 
 WHOLE: Given = {"heads": HEADS, "tokens": TOKENS[3:20], "dim": HEAD_DIMS}
@@ -188,66 +192,71 @@ GEMM = "alpha.f.1-beta.f.1-transA.i.0-transB.i.0"
 FUSED_MATMUL = "alpha.f.0p5-transA.i.0-transB.i.1-transBatchA.i.0-transBatchB.i.0"
 KEYS = "f{front}x{tokens}x{dim}"
 FAMILIES: tuple[Family, ...] = (
-    Family(120, "Gemm", 13, [kernel("f{m}x{k} w{k}x{n} w{n}", "f{m}x{n}", GEMM, **PRODUCT)]),
-    Family(15, "Gemm", 13, [kernel("f{m}x{k} w{n}x{k} w{n}", "f{m}x{n}", "transB.i.1", **{**PRODUCT, "m": TOKENS[:12]})]),
-    Family(30, "MatMul", 13, [kernel("f1x1x{k} w{k}x{n}", "f1x1x{n}", k=WIDTHS, n=WIDTHS)]),
+    Family(110, "Gemm", 13, [kernel("f{m}x{k} w{k}x{n} w{n}", "f{m}x{n}", GEMM, **PRODUCT)]),
+    Family(20, "Gemm", 13, [kernel("f{m}x{k} w{n}x{k} w{n}", "f{m}x{n}", "transB.i.1", **{**PRODUCT, "m": TOKENS[:12]})]),
+    Family(25, "MatMul", 13, [kernel("f1x1x{k} w{k}x{n}", "f1x1x{n}", k=WIDTHS, n=WIDTHS)]),
     Family(45, "MatMul", 13, [kernel("f1x{m}x{k} w{k}x{n}", "f1x{m}x{n}", **PRODUCT)]),
-    Family(40, "com.microsoft.FusedMatMul", 1,
+    Family(30, "com.microsoft.FusedMatMul", 1,
            [*ATTENTION, kernel("f{front}x{queries}x{dim} " + KEYS, "f{scores}", FUSED_MATMUL)]),
-    Family(20, "MatMul", 13, [*ATTENTION, kernel("f{front}x{queries}x{dim} f{front}x{dim}x{tokens}", "f{scores}")]),
-    Family(45, "MatMul", 13, [*ATTENTION, kernel("f{scores} " + KEYS, "f{front}x{queries}x{dim}")]),
-    conv.blocked(110, *conv.POINTWISE), conv.blocked(90, conv.DENSE_KERNEL, conv.DENSE),
-    conv.blocked(80, *conv.DEPTHWISE, residual=False),
-    conv.blocked(25, *conv.ENTRY, into="3", residual=False),
-    Family(20, "Conv", 11, conv.GROUPED), Family(20, "Conv", 11, conv.SEQUENCE), Family(8, "ConvTranspose", 11, [conv.UPWARD]),
+    Family(16, "MatMul", 13, [*ATTENTION, kernel("f{front}x{queries}x{dim} f{front}x{dim}x{tokens}", "f{scores}")]),
+    Family(36, "MatMul", 13, [*ATTENTION, kernel("f{scores} " + KEYS, "f{front}x{queries}x{dim}")]),
+    conv.blocked(150, *conv.POINTWISE), conv.blocked(160, conv.DENSE_KERNEL, *conv.DENSE),
+    conv.blocked(110, *conv.DEPTHWISE, residual=False),
+    conv.blocked(45, *conv.ENTRY, residual=False),
+    Family(20, "Conv", 11, conv.GROUPED), Family(34, "Conv", 11, conv.SEQUENCE), Family(14, "Conv", 11, conv.SAMPLES),
+    Family(34, "ConvTranspose", 11, conv.UPWARD),
     Family(8, "Attention", 23, [WHOLE, kernel("{all} {all} {all}", "{all}", all="f1x{heads}x{tokens}x{dim}")]),
     Family(8, "com.microsoft.MultiHeadAttention", 1,
            [WHOLE, kernel("{all} {all} {all}", "{all}", "num_heads.i.{heads}", all="f1x{tokens}x{heads*dim}")]),
-    Family(45, "Softmax", 13, [*ATTENTION, kernel("f{scores}", "f{scores}", "axis.i.n1")]),
-    normalise(40, "LayerNormalization", 17), normalise(30, "com.microsoft.SkipLayerNormalization", 1, added=2),
-    normalise(12, "SimplifiedLayerNormalization", 1, weights=1),
-    Family(10, "BatchNormalization", 15, BATCH_NORM), Family(10, "InstanceNormalization", 6, INSTANCE_NORM),
-    unary(25, "com.microsoft.Gelu", 1), unary(12, "Gelu", 20, "approximate.s.none"),
-    unary(10, "Gelu", 20, "approximate.s.tanh"),
-    unary(10, "com.microsoft.FastGelu", 1), unary(15, "com.microsoft.QuickGelu", 1, "alpha.f.0p5"),
-    biased(12, "com.microsoft.BiasGelu"), biased(10, "com.microsoft.FastGelu"),
-    unary(15, "Relu", 14), unary(12, "Sigmoid", 13), unary(12, "Tanh", 13), unary(10, "Erf", 13),
-    unary(10, "HardSigmoid", 6, "alpha.f.0p5-beta.f.0p5"), unary(10, "HardSwish", 14), unary(8, "Sqrt", 13),
+    Family(36, "Softmax", 13, [*ATTENTION, kernel("f{scores}", "f{scores}", "axis.i.n1")]),
+    normalise(26, "LayerNormalization", 17), normalise(22, "com.microsoft.SkipLayerNormalization", 1, added=2),
+    normalise(14, "SimplifiedLayerNormalization", 1, weights=1),
+    Family(12, "BatchNormalization", 15, BATCH_NORM), Family(10, "InstanceNormalization", 6, INSTANCE_NORM),
+    unary(16, "com.microsoft.Gelu", 1), unary(8, "Gelu", 20, "approximate.s.none"), unary(8, "Gelu", 20, "approximate.s.tanh"),
+    unary(8, "com.microsoft.FastGelu", 1), unary(16, "com.microsoft.QuickGelu", 1, "alpha.f.0p5"),
+    biased(10, "com.microsoft.BiasGelu"), biased(8, "com.microsoft.FastGelu"),
+    unary(18, "Relu", 14), unary(12, "Sigmoid", 13), unary(10, "Tanh", 13), unary(8, "Erf", 13),
+    unary(10, "HardSigmoid", 6, "alpha.f.0p5-beta.f.0p5"), unary(10, "HardSwish", 14), unary(6, "Sqrt", 13),
     unary(8, "Exp", 13), unary(6, "Neg", 13), unary(6, "Reciprocal", 13), unary(8, "LeakyRelu", 16, "alpha.f.0p5"),
-    unary(8, "Clip", 13, more=" c0 c6"), unary(8, "IsNaN", 20, out="b"), unary(5, "Elu", 6, "alpha.f.1"),
-    unary(5, "Softplus", 1), unary(5, "Log", 13), unary(5, "Abs", 13), unary(5, "Sin", 7), unary(5, "Cos", 7),
-    unary(4, "Floor", 13), unary(4, "Round", 11),
-    binary(25, "Add", 14, "alike"), binary(14, "Add", 14, "bias"), binary(8, "Add", 14), binary(8, "Add", 14, "channel"),
-    binary(14, "Mul", 14, "alike"), binary(12, "Mul", 14, "channel"), binary(10, "Mul", 14, "bias"), binary(10, "Mul", 14),
-    binary(8, "Mul", 14, "row"), binary(8, "Sub", 14, "row"), binary(5, "Sub", 14, "alike"), binary(5, "Sub", 14),
-    binary(8, "Div", 14, "row"), binary(6, "Div", 14), binary(6, "Div", 14, "alike"), binary(8, "Pow", 15),
-    binary(5, "Max", 13, "alike"), binary(4, "Max", 13), binary(5, "Min", 13), binary(5, "Greater", 13, out="b"),
-    binary(5, "Equal", 19, "alike", "b"),
-    Family(15, "Where", 16, [*ATTENTION, kernel("b{scores} c0 f{scores}", "f{scores}")]),
-    Family(8, "Where", 16, [*ATTENTION, kernel("b1x1x{queries}x{tokens} cn1000 f{scores}", "f{scores}")]),
-    Family(15, "Add", 14, [*ATTENTION, kernel("f{scores} f1x1x{queries}x{tokens}", "f{scores}")]),
-    Family(85, "Transpose", 13, TURNS), Family(35, "Concat", 13, [CONCAT]), Family(35, "Slice", 13, SLICE),
-    Family(25, "Split", 18, [SPLIT]), Family(25, "Gather", 13, GATHER), Family(15, "Pad", 18, [PAD]),
+    unary(12, "Clip", 13, more=" c0 c6"), unary(5, "IsNaN", 20, out="b"), unary(5, "Elu", 6, "alpha.f.1"),
+    unary(5, "Softplus", 1), unary(6, "Log", 13), unary(5, "Abs", 13), unary(5, "Sin", 7), unary(5, "Cos", 7),
+    unary(6, "Floor", 13), unary(4, "Round", 11),
+    binary(24, "Add", 14, "alike"), binary(12, "Add", 14, "bias"), binary(10, "Add", 14), binary(12, "Add", 14, "channel"),
+    binary(16, "Mul", 14, "alike"), binary(14, "Mul", 14, "channel"), binary(8, "Mul", 14, "bias"), binary(10, "Mul", 14),
+    binary(8, "Mul", 14, "row"), binary(8, "Sub", 14, "row"), binary(8, "Sub", 14, "alike"), binary(5, "Sub", 14),
+    binary(8, "Div", 14, "row"), binary(8, "Div", 14), binary(6, "Div", 14, "alike"), binary(8, "Pow", 15),
+    binary(6, "Max", 13, "alike"), binary(4, "Max", 13), binary(5, "Min", 13), binary(5, "Greater", 13, out="b"),
+    binary(5, "Equal", 19, "alike", "b"), binary(6, "PRelu", 16, "channel"), binary(8, "PRelu", 16, "slopes"),
+    Family(10, "Where", 16, [*ATTENTION, kernel("b{scores} c0 f{scores}", "f{scores}")]),
+    Family(6, "Where", 16, [*ATTENTION, kernel("b1x1x{queries}x{tokens} cn1000 f{scores}", "f{scores}")]),
+    Family(6, "Where", 16, [PLANE, kernel("b{sides} f{sides} f{sides}", "f{sides}")]),
+    Family(10, "Add", 14, [*ATTENTION, kernel("f{scores} f1x1x{queries}x{tokens}", "f{scores}")]),
+    Family(66, "Transpose", 13, TURNS), Family(44, "Concat", 13, [CONCAT]), Family(30, "Slice", 13, SLICE),
+    Family(24, "Split", 18, [SPLIT]), Family(18, "Gather", 13, GATHER), Family(16, "Pad", 18, [PAD]),
     Family(12, "Expand", 13, [EXPAND]), Family(6, "Tile", 13, [TILE]),
-    reduction(20, "ReduceMean", 18), reduction(10, "ReduceSum", 13), reduction(8, "ReduceMax", 18),
-    reduction(5, "ReduceL2", 18),
-    conv.pool(12, "com.microsoft.nchwc.MaxPool", 1), conv.pool(10, "com.microsoft.nchwc.AveragePool", 1),
-    conv.pool(6, "MaxPool", 12), conv.pool(6, "AveragePool", 19),
-    conv.in_blocks(10, "com.microsoft.nchwc.GlobalAveragePool", "1x1"), conv.in_blocks(8, "GlobalAveragePool", "1x1"),
-    conv.in_blocks(15, "com.microsoft.nchwc.ReorderInput", attributes="channels_last.i.0"),
-    conv.in_blocks(15, "com.microsoft.nchwc.ReorderOutput", attributes="channels.i.{blocks}-channels_last.i.0"),
-    cast(6, "i", "f", 1), cast(5, "b", "f", 1), cast(5, "f", "i", 7),
-    resize(8, "nearest", "asymmetric"), resize(8, "linear", "half_pixel"),
-    Family(5, "Identity", 13, [kernel("f1", "f1")]),
+    reduction(20, "ReduceMean", 18), reduction(14, "ReduceSum", 13), reduction(12, "ReduceMax", 18),
+    reduction(8, "ReduceL2", 18),
+    conv.pool(16, "com.microsoft.nchwc.MaxPool", 1), conv.pool(10, "com.microsoft.nchwc.AveragePool", 1),
+    conv.pool(8, "MaxPool", 12), conv.pool(6, "AveragePool", 19),
+    conv.in_blocks(8, "com.microsoft.nchwc.GlobalAveragePool", "1x1"), conv.in_blocks(6, "com.microsoft.nchwc.GlobalMaxPool", "1x1"),
+    conv.in_blocks(8, "GlobalAveragePool", "1x1"), conv.in_blocks(5, "GlobalMaxPool", "1x1"),
+    conv.in_blocks(26, "com.microsoft.nchwc.ReorderInput", attributes="channels_last.i.0"),
+    conv.in_blocks(28, "com.microsoft.nchwc.ReorderOutput", attributes="channels.i.{blocks}-channels_last.i.0"),
+    cast(6, "i", "f", 1), cast(5, "b", "f", 1), cast(5, "f", "i", 7), cast(6, "j", "f", 1), cast(5, "f", "j", 6),
+    resize(14, "nearest", "asymmetric"), resize(16, "linear", "half_pixel"), resize(5, "cubic", "half_pixel"),
+    upsample(12, "nearest"), upsample(5, "linear"),
+    Family(4, "Identity", 13, [kernel("f1", "f1")]),
     counting(4, "Cast", 13, "i*", "b", "to.i.9"), counting(4, "Cast", 13, "i*", "j", "to.i.6"),
     counting(4, "Add", 14, "i* v1", "i"), counting(4, "Equal", 19, "i* v1", "b"), counting(4, "Not", 1, "b*", "b"),
     counting(4, "And", 7, "b* b*", "b"), counting(4, "CumSum", 14, "i* v1", "i"), counting(4, "Greater", 13, "i* i*", "b"),
-    counting(4, "Where", 16, "b* i* v0", "i"),
-    Family(3, "MatMul", 13, STREAM, any_size=True), Family(18, conv.BLOCKED, 1, conv.GROUPED_BLOCKS),
-    Family(10, "Conv", 11, conv.GROUPED_SEQUENCE), Family(14, "Conv", 11, [conv.DEPTHWISE_PLAIN]),
-    Family(28, "Einsum", 12, CONTRACTION),
-    Family(5, "Col2Im", 18, [FOLDED]), Family(14, "com.microsoft.FusedConv", 1, conv.FUSED_PLAIN),
-    binary(10, "Pow", 15, "c2"), binary(8, "Pow", 15, "c3"),
+    counting(4, "Where", 16, "b* i* v0", "i"), counting(4, "Gather", 13, "i* v0", "i"), counting(4, "Mul", 14, "i* i*", "i"),
+    Family(3, "MatMul", 13, STREAM, any_size=True), Family(16, conv.BLOCKED, 1, conv.GROUPED_BLOCKS),
+    Family(8, "Conv", 11, conv.GROUPED_SEQUENCE), Family(22, "Conv", 11, [conv.DEPTHWISE_PLAIN]),
+    Family(20, "Einsum", 12, CONTRACTION),
+    Family(4, "Col2Im", 18, [FOLDED]), Family(30, "com.microsoft.FusedConv", 1, conv.FUSED_PLAIN),
+    binary(8, "Pow", 15, "c2"), binary(6, "Pow", 15, "c3"),
+    Family(24, "ConvInteger", 10, conv.CONV_INTEGER), Family(30, "QLinearConv", 10, conv.QLINEAR_CONV),
+    *kernel_quantised.FAMILIES, *kernel_sequences.FAMILIES,
 )  # fmt: skip
 """Products and convolutions, where the time goes, have most weight. The place of a family seeds it: new ones go to the end."""
 MAX_TRIES = 400
@@ -267,7 +276,7 @@ def catalogue(n: int, seed: int = 0) -> list[OpSpec]:
         for _ in range(MAX_TRIES):
             if len(mine) >= wanted:
                 break
-            one = family.draw(rng)
+            one = canonical(family.draw(rng))
             if family.any_size or _small(one):
                 mine.setdefault(one.key, one)
         chosen.update(mine)

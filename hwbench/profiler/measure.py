@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.errors import MeasurementError
 from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
@@ -25,11 +25,11 @@ from hwbench.device.transport.base import WorkerLost
 from hwbench.lut import fold, verdict
 from hwbench.lut import latency as hwbench_latency
 from hwbench.lut.sample import Sample, StartUp
-from hwbench.network.spec import Setting
+from hwbench.network.spec import AMONG_COPIES, Setting
 from hwbench.profiler import ab_test, host
 from hwbench.profiler.live_target import REFERENCE, connect, require_local
 from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
-from hwbench.profiler.onnx_inputs import fixed_shape, input_sides
+from hwbench.profiler.onnx_inputs import OpenInputs, Sides, filled, fixed, input_sides, own, refuse_unknown
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
 from hwbench.profiler.policy import Policy
 
@@ -60,6 +60,7 @@ class _Request:
     dtype: str | None
     """None runs a file as it is."""
     shapes: Mapping[str, Sequence[int]]
+    fills: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def measure(
     workspace: str | Path = ".",
     policy: Policy | None = None,
     tick: Tick = no_tick,
+    fills: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Measures ONNX files, interleaved if several; one document per file, raw readings included.
 
@@ -100,17 +102,20 @@ def measure(
         workspace: Where devices are looked up; nothing is written there.
         policy: How long; by default MEASURE_POLICY, or COMPARE_POLICY for several files.
         tick: Progress.
+        fills: Input name -> the number it is filled with, instead of seeded random ones (a sampling rate, a length, a switch).
     """
     setting = Setting(dtype or "fp32", 1 if batch is None else batch, threads, scenario)
-    request = _Request(Target.of(device, runtime, setting, workspace), batch, dtype, shapes or {})
+    if scenario == AMONG_COPIES:
+        raise UsageError(f"Scenario {AMONG_COPIES} is for single kernels (hwbench profile); a whole model runs back-to-back.")
+    request = _Request(Target.of(device, runtime, setting, workspace), batch, dtype, shapes or {}, fills or {})
     require_local(request.target)
     paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
+    shaped = _shaped({path: input_sides(path) for path in paths}, request)
     wanted = policy or (MEASURE_POLICY if len(paths) == 1 else COMPARE_POLICY)
     live = connect(request.target)
     with model_files(live) as files:
         plan = live.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
-        checked = [_model(path, key, request, files) for path, key in zip(paths, _keys(paths), strict=True)]
-        _refuse_unused(request.shapes, checked)
+        checked = [_model(path, key, shaped[path], request, files) for path, key in zip(paths, _keys(paths), strict=True)]
         started = [replace(model, starts=_start_ups(model, plan)) for model in checked]
         samples, environment = _take(started, plan, tick)
     documents = [_document(model, samples, request, wanted, environment) for model in started]
@@ -130,10 +135,19 @@ def _keys(paths: Sequence[Path]) -> list[str]:
     return [str(path) if paths.index(path) == i else f"{path}#{i + 1}" for i, path in enumerate(paths)]
 
 
-def _refuse_unused(shapes: Mapping[str, Sequence[int]], models: Sequence[_Model]) -> None:
-    known = {name for model in models for name in model.item.shapes}
-    if unused := sorted(set(shapes) - known):
-        raise UsageError(f"--shape names the input '{unused[0]}', which no model has; inputs: {', '.join(sorted(known))}.")
+def _shaped(models: Mapping[Path, Sides], request: _Request) -> dict[Path, dict[str, tuple[int, ...]]]:
+    """The shapes every file runs with; one refusal names the open inputs of all."""
+    refuse_unknown("--shape", request.shapes, models)
+    refuse_unknown("--fill", request.fills, models)
+    found, open_inputs = {}, []
+    for path, sides in models.items():
+        try:
+            found[path] = fixed(path, sides, own(request.shapes, sides), request.batch)
+        except OpenInputs as error:
+            open_inputs.append(error)
+    if open_inputs:
+        raise OpenInputs.together(open_inputs)
+    return found
 
 
 def _start_ups(model: _Model, plan: Plan) -> tuple[StartUp, ...]:
@@ -262,25 +276,22 @@ def _starting(starts: Sequence[StartUp]) -> dict[str, float]:
     }
 
 
-def _model(path: Path, key: str, request: _Request, files: ModelFiles) -> _Model:
+def _model(path: Path, key: str, shapes: Mapping[str, tuple[int, ...]], request: _Request, files: ModelFiles) -> _Model:
     """A user's file, checked before any worker starts."""
     setting, runtime, dtype = request.target.setting, request.target.runtime, request.dtype
-    shapes = {
-        name: fixed_shape(path, name, sides, request.shapes.get(name), request.batch)
-        for name, sides in input_sides(path).items()
-    }
+    high = filled(path, list(shapes), own(request.fills, shapes))
     source = path.resolve()
     if dtype not in (None, "fp32") or runtime != REFERENCE:  # what is made of it stays out of the user's folder
         copy = files.path(key)
         with writing(copy):
             shutil.copyfile(source, copy)
         if dtype not in (None, "fp32"):
-            precise(copy, str(dtype), {}, shapes)
+            precise(copy, str(dtype), high, shapes)
         source = copy
     memory = 3 * source.stat().st_size + (50 << 20)
     try:
         made = files.converted(str(source), file_sha256(source), setting, shapes)
     except ValueError as error:
         raise MeasurementError(f"{path} cannot be measured with {runtime}: {error}.") from None
-    item = Item(key, asdict(setting), lambda: made, {}, shapes, memory, files.expected(source, setting, {}, shapes))
+    item = Item(key, asdict(setting), lambda: made, high, shapes, memory, files.expected(source, setting, high, shapes))
     return _Model(path, item, next((shape[0] for shape in shapes.values() if shape), 1))

@@ -26,6 +26,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.live_target import REFERENCE, LiveTarget
 from hwbench.profiler.plan import Item
+from hwbench.runtime.base import High
 from hwbench.runtime.convert import quantize
 
 FULL = ".fp32.onnx"
@@ -55,7 +56,8 @@ class ModelFiles:
     def item(self, key: str, network: Network, setting: Setting) -> Item:
         """The engine's item for a network."""
         path = self.path(key)
-        high = {t.name: t.high for t in network.inputs if t.high is not None}
+        high: dict[str, int | Sequence[float]] = {t.name: t.high for t in network.inputs if t.high is not None}
+        high |= {t.name: [t.fill] for t in network.inputs if t.fill is not None}
 
         def model() -> tuple[str, str]:
             return self.converted(*written(), setting, {})
@@ -95,7 +97,7 @@ class ModelFiles:
         return (path, sha256) if made == path else (made, file_sha256(Path(made)))
 
     def expected(
-        self, path: Path, setting: Setting, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+        self, path: Path, setting: Setting, high: High, shapes: Mapping[str, Sequence[int]]
     ) -> Callable[[], tuple[str, str]] | None:
         """Writes what onnxruntime makes of an ONNX file here; None where onnxruntime here is what is measured."""
         if self._live is None or not self._live.checked:
@@ -119,7 +121,7 @@ def _remove(model: Path) -> None:
 
 
 def expected_outputs(
-    model: Path, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+    model: Path, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[str, str]:
     """Writes what onnxruntime makes of a model here, beside it; returns (path, sha256)."""
     full = model.with_suffix(FULL)
@@ -132,7 +134,7 @@ def expected_outputs(
     return str(path), file_sha256(path)
 
 
-def precise(path: Path, dtype: str, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
+def precise(path: Path, dtype: str, high: High, shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
     """Rewrites a scratch model in another number format; returns (path, sha256)."""
     converted = path.with_suffix(f".{dtype}.onnx")
     try:

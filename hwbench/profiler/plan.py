@@ -19,6 +19,7 @@ from hwbench.device.transport.local import Local
 from hwbench.lut import latency
 from hwbench.lut.sample import Sample
 from hwbench.profiler.policy import SLOW, Policy
+from hwbench.runtime.base import High
 
 MEMORY_LIMIT_BYTES = 2_000_000_000
 LINKS = 2
@@ -33,9 +34,12 @@ class Item:
     setting: Mapping[str, Any]
     model: Callable[[], tuple[str, str]] = field(repr=False)
     """Writes the model when it is needed; returns (path, sha256)."""
-    high: Mapping[str, int] = field(default_factory=dict)
+    high: High = field(default_factory=dict)
+    """Input -> what its whole numbers are drawn below, or a list with the one number it is filled with."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Shapes for inputs the model leaves open."""
+    copies: int = 1
+    """Times the model does the work: readings are divided by it."""
     memory_bytes: int = 0
     """Estimate of what a loaded session takes."""
     expected: Callable[[], tuple[str, str]] | None = field(default=None, repr=False)

@@ -23,9 +23,10 @@ from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal, journal_path
 from hwbench.network import work
 from hwbench.network.op import base as ops
-from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
 from hwbench.profiler.live_target import connect
-from hwbench.profiler.model_files import model_files
+from hwbench.profiler.model_files import ModelFiles, model_files
+from hwbench.profiler.plan import Item
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.resume import measure_into
 from hwbench.space import slots
@@ -86,6 +87,14 @@ def profile(
     return profile_specs(specs, target, policy, tick, again)
 
 
+def _item(spec: OpSpec, setting: Setting, files: ModelFiles) -> Item:
+    """What is measured of an op: itself, or copies of it side by side."""
+    if setting.scenario != AMONG_COPIES:
+        return files.item(spec.key, ops.single(spec), setting)
+    network, n = ops.copies(spec, work.bytes_moved(spec, setting))
+    return replace(files.item(spec.key, network, setting), copies=n)
+
+
 def profile_specs(
     specs: Sequence[OpSpec], target: Target, policy: Policy = Policy(), tick: Tick = no_tick, again: bool = False
 ) -> ProfileResult:
@@ -95,7 +104,7 @@ def profile_specs(
     path = luts.lut_path(target)
     journal = Journal(journal_path(path))
     with model_files(live) as files:
-        items = [files.item(spec.key, ops.single(spec), setting) for spec in specs]
+        items = [_item(spec, setting, files) for spec in specs]
         if policy.max_seconds is None:
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
         plan = live.plan(policy, files.references(setting), OPS_MEMORY_BYTES)

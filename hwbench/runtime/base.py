@@ -10,8 +10,10 @@ import contextlib
 import difflib
 import math
 import os
+import re
+import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +22,22 @@ NO_CUDA = "no CUDA device"
 """What `executes_on` says where engines for a GPU can be built but not run."""
 SOFTWARE = "software device"
 """How `executes_on` begins where an accelerator is emulated in software: a path that works, not a speed."""
+High = Mapping[str, "int | Sequence[float]"]
+"""Input -> what its values are drawn below, or a list with the one number it is filled with."""
+NAMELESS, NUMBERED = ("", "?", "none", "-1"), "unk__"
+"""What exporters call free sides that have no name."""
+TOKENS, PIXELS, CHANNELS, SAMPLES = 128, 224, 3, 16000
+PAST, TEXT, AUDIO = r"past|cache", r"ids|mask|token", r"audio|wave|speech|pcm|input_values"
+USUAL = {
+    PAST: 1,
+    r"batch|^(n|b|bs)$": 1,
+    r"total": TOKENS + 1,
+    r"sample|audio|wave": SAMPLES,
+    r"height|width|(?<![a-z])[hw](?![a-z])": PIXELS,
+    r"channel|^c$": CHANNELS,
+    r"seq|len|token|time|^t$": TOKENS,
+}
+"""How a free side is called -> the size suggested for it; the first that fits. The total is that of past and new tokens."""
 
 
 class Session(Protocol):
@@ -61,16 +79,35 @@ class Runtime(Protocol):
             ValueError: the model cannot be converted; the message names the op.
         """
 
-    def load(
-        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
-    ) -> Session:
-        """A session with seeded random inputs; `high` bounds whole-number inputs, `shapes` fixes free ones, by name.
+    def load(self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]) -> Session:
+        """A session with seeded random inputs; `high` bounds or fills some, `shapes` fixes free ones, by name.
 
         Inputs come from `random_inputs`, in the order the ONNX model declares them, so that every runtime sees the same.
 
         Raises:
             ValueError: the model cannot run as asked (unknown shape, dtype, provider); the message says why.
         """
+
+
+class FreeSides(ValueError):
+    """Inputs with a free side that nobody gave a size: `what` names them, `suggested` has a usual full shape for each."""
+
+    def __init__(self, declared: Mapping[str, Sequence[Any]], missing: Sequence[str], sizes: Mapping[str, int]) -> None:
+        known = dict(sizes)
+        self.suggested = {name: _usual_shape(name, declared[name], known) for name in missing}
+        listed = ", ".join(f"'{name}' {_shown(declared[name])}" for name in missing)
+        self.what = f"input {listed} has no fixed shape" if len(missing) == 1 else f"inputs {listed} have no fixed shape"
+        super().__init__(f"{self.what}; give " + " ".join(_option(name, shape) for name, shape in self.suggested.items()))
+
+
+def is_free(side: Any) -> bool:
+    """Whether a model leaves the size of a side open: a name, nothing, or a whole number that is no size."""
+    return not isinstance(side, int) or side < 1
+
+
+def is_named(side: Any) -> bool:
+    """Whether a free side has a name, so that all of that name have one size; exporters write "?" and the like for none."""
+    return isinstance(side, str) and side.strip().lower() not in NAMELESS and not side.startswith(NUMBERED)
 
 
 def fixed_shapes(
@@ -80,39 +117,108 @@ def fixed_shapes(
 
     Args:
         declared: Input -> sides: a whole number, a free side's name, or None for one without.
-        given: Input -> full shape; an input whose free sides others determine needs none.
+        given: Input -> full shape; an input whose free sides others determine by name needs none.
+
+    Raises:
+        FreeSides: a free side has no size.
+        ValueError: what was given does not fit.
     """
-    free: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name, shape in given.items():
-        if name not in declared:
-            near = difflib.get_close_matches(name, list(declared), n=1, cutoff=0.5)
-            known = ", ".join(f"'{n}'" for n in declared) or "none"
-            raise ValueError(f"there is no input '{name}'; " + (f"did you mean '{near[0]}'?" if near else f"inputs: {known}"))
+        require_input(name, declared)
         sides = list(declared[name])
-        fits = len(sides) == len(shape) and not any(isinstance(a, int) and a != b for a, b in zip(sides, shape))  # noqa: B905
+        fits = len(sides) == len(shape) and all(is_free(a) or a == b for a, b in zip(sides, shape))  # noqa: B905
         if not fits or any(side < 1 for side in shape):
-            raise ValueError(f"input '{name}' takes {sides}, which the shape {list(shape)} does not fit")
+            example = _option(name, _usual_shape(name, sides, dict(sizes)))
+            raise ValueError(
+                f"input '{name}' takes {_shown(sides)}, which the shape {list(shape)} does not fit; e.g. {example}"
+            )
         for side, size in zip(sides, shape):  # noqa: B905 - Python 3.9 has no strict
-            if isinstance(side, str) and free.setdefault(side, size) != size:
-                raise ValueError(f"free side '{side}' is given as both {free[side]} and {size}")
-    found: dict[str, list[int]] = {}
-    for name in declared:
-        found[name] = list(given[name]) if name in given else [free.get(side, side) for side in declared[name]]
-        if not all(isinstance(side, int) for side in found[name]):
-            raise ValueError(f"input '{name}' has no fixed shape: {list(declared[name])}; give --shape {name}=..")
-    return found, free
+            if is_named(side) and sizes.setdefault(side, size) != size:
+                raise ValueError(
+                    f"free side '{side}' is given as both {sizes[side]} and {size}; give all inputs one size of it"
+                )
+    found = {name: list(given.get(name, [sizes.get(side, side) for side in sides])) for name, sides in declared.items()}
+    missing = [name for name, sides in found.items() if any(is_free(side) for side in sides)]
+    if missing:
+        raise FreeSides(declared, missing, sizes)
+    return found, sizes
 
 
-def random_inputs(shapes: Mapping[str, Any], high: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Seeded inputs: N(0, 1) for floats, uniform below `high` (2 where nobody says) for whole numbers."""
+def require_input(name: str, inputs: Iterable[str]) -> None:
+    """Refuses the name of an input that a model does not have."""
+    known = list(inputs)
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    listed = ", ".join(f"'{each}'" for each in known) or "none"
+    raise ValueError(f"there is no input '{name}'; " + (f"did you mean '{near[0]}'?" if near else f"inputs: {listed}"))
+
+
+def _usual_shape(name: str, sides: Sequence[Any], sizes: dict[str, int]) -> list[int]:
+    """A shape that a user would give; sizes of named sides are taken from, and added to, those known."""
+    shape = []
+    for axis, side in enumerate(sides):
+        if is_named(side) and side not in sizes:  # "past_sequence_length + 1" is how some exporters state a sum
+            parts = [part.strip() for part in side.split("+")]
+            sizes[side] = sum(int(p) if p.isdigit() else sizes.get(p) or _usual_size(name, sides, axis, p) for p in parts)
+        shape.append(sizes[side] if is_named(side) else _usual_size(name, sides, axis, "") if is_free(side) else side)
+    return shape
+
+
+def _usual_size(name: str, sides: Sequence[Any], axis: int, side: str) -> int:
+    """By the side's own name, by the input's, by where it stands."""
+    if len(sides) == 2 and axis == 1 and re.search(AUDIO, name.lower()):
+        return SAMPLES
+    for pattern, size in USUAL.items():
+        if re.search(pattern, side.lower()):
+            return size
+    if axis == 0 or re.search(PAST, name.lower()):
+        return 1
+    if len(sides) == 4:
+        channels_last = sides[3] in (1, 3, 4)
+        return PIXELS if axis in ((1, 2) if channels_last else (2, 3)) else CHANNELS
+    return TOKENS if len(sides) == 2 and re.search(TEXT, name.lower()) else 1
+
+
+def _shown(sides: Sequence[Any]) -> str:
+    return "[" + ", ".join("?" if is_free(side) and not is_named(side) else str(side) for side in sides) + "]"
+
+
+def _option(name: str, shape: Sequence[int]) -> str:
+    return "--shape " + shlex.quote(f"{name}={','.join(map(str, shape))}")
+
+
+def random_inputs(shapes: Mapping[str, Any], high: High) -> dict[str, np.ndarray]:
+    """Seeded inputs: N(0, 1) for floats, uniform below `high` (2 where nobody says) for whole numbers.
+
+    Where `high` has a list, the input, of whatever type, is filled with the one number in it: {"rate": [16000]}.
+
+    Raises:
+        ValueError: an input's type cannot hold the number it is to be filled with.
+    """
     rng = np.random.default_rng(0)
     inputs = {}
     for name, (shape, dtype) in shapes.items():
-        if np.issubdtype(dtype, np.floating):
+        bound = high.get(name, 2)
+        if isinstance(bound, Sequence):
+            inputs[name] = _filled(name, shape, dtype, bound[0])
+        elif np.issubdtype(dtype, np.floating):
             inputs[name] = rng.standard_normal(shape).astype(dtype)
         else:
-            inputs[name] = rng.integers(0, high.get(name, 2), shape).astype(dtype)
+            inputs[name] = rng.integers(0, bound, shape).astype(dtype)
     return inputs
+
+
+def _filled(name: str, shape: Sequence[int], dtype: Any, value: float) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        one = np.asarray(value).astype(dtype)
+    whole = not np.issubdtype(dtype, np.floating)
+    if not np.isfinite(one) or (whole and one != value):
+        raise ValueError(
+            f"input '{name}' is {np.dtype(dtype).name}, which cannot hold --fill {name}={value}; give another number"
+        )
+    return np.full(shape, one)
 
 
 def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import fixed_shapes, native_stderr, random_inputs
+from hwbench.runtime.base import High, fixed_shapes, native_stderr, random_inputs
 
 PACKAGE = "ai-edge-litert"
 NHWC_MARK = "@nhwc"
@@ -83,9 +83,7 @@ class Litert:
         part.replace(target)
         return str(target)
 
-    def load(
-        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
-    ) -> LitertSession:
+    def load(self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]) -> LitertSession:
         """A session; that XNNPACK takes every product and convolution is asserted rather than assumed."""
         _require_fp32(setting)
         self.version()

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import fixed_shapes, native_stderr, random_inputs
+from hwbench.runtime.base import High, fixed_shapes, native_stderr, random_inputs
 
 VARIANTS: dict[str, dict[str, Any]] = {"": {}, "vulkan": {"vulkan": True}}
 SUFFIX = ".ncnn"
@@ -117,9 +117,7 @@ class Ncnn:
             about = _about(_pnnx(Path(folder), inputs), inputs, len(model.graph.output))
             return _pack(Path(folder), about, Path(path).with_suffix(SUFFIX))
 
-    def load(
-        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
-    ) -> NcnnSession:
+    def load(self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]) -> NcnnSession:
         """A net with its inputs in place; number format and place of every layer are asserted."""
         import ncnn
 

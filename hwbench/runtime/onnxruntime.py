@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import NO_CUDA, SOFTWARE, fixed_shapes, random_inputs
+from hwbench.runtime.base import NO_CUDA, SOFTWARE, High, fixed_shapes, random_inputs
 
 # Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -56,14 +56,23 @@ Kernels = Sequence["tuple[str, set[str]]"]
 """(kernel, element types it read) in running order."""
 
 
+KERNEL_TIME = "_kernel_time"
+"""How the events end that onnxruntime's profiler writes when a node has run."""
+WRONG_SIDE = "invalid dimensions for output"
+"""What onnxruntime says of a bound output whose declared shape is not the one the model computes."""
+
+
 class OnnxruntimeSession:
-    """A session whose inputs and outputs are bound once."""
+    """A session whose inputs and outputs are bound once, where onnxruntime can bind them."""
 
     def __init__(self, session: Any, inputs: Mapping[str, np.ndarray]) -> None:
         import onnxruntime as ort
 
         self._session = session
         self._inputs = inputs  # a binding reads the arrays where they lie, and before onnxruntime 1.31 did not keep them
+        self._results: list[Any] = []
+        # Sequences, optional values and texts have no buffer that could be bound.
+        self._plain = any(not o.type.startswith("tensor(") or o.type == "tensor(string)" for o in session.get_outputs())
         self._binding = session.io_binding()
         for name, array in inputs.items():
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
@@ -72,16 +81,30 @@ class OnnxruntimeSession:
 
     def run(self) -> None:
         """One inference."""
-        self._session.run_with_iobinding(self._binding)
+        if not self._plain:
+            try:
+                self._session.run_with_iobinding(self._binding)
+                return
+            except Exception as error:
+                if WRONG_SIDE not in str(error):
+                    raise
+                # The buffers of the first run are held against the shape the model declares, and some models declare a
+                # wrong one: without a buffer nothing is held against it. Refused before anything is computed, once.
+                self._plain = True
+        self._results = self._session.run(None, self._inputs)
 
     def keep_outputs(self) -> None:
         """Binds the buffers of the first run, so that later runs allocate nothing."""
+        if self._plain:
+            return
         values = self._binding.get_outputs()  # not cleared before they are bound again: onnxruntime 1.19 would free them
         for output, value in zip(self._session.get_outputs(), values):  # noqa: B905 - Python 3.9 has no strict
             self._binding.bind_ortvalue_output(output.name, value)
 
     def outputs(self) -> list[np.ndarray]:
-        """The results of the last run."""
+        """The results of the last run; of what is no tensor of numbers, nothing."""
+        if self._plain:
+            return [value for value in self._results if isinstance(value, np.ndarray) and value.dtype != np.object_]
         return [value.numpy() for value in self._binding.get_outputs()]
 
 
@@ -91,10 +114,13 @@ class DeviceSession(OnnxruntimeSession):
     def run(self) -> None:
         """One inference; returns when the outputs are in the host's memory."""
         super().run()
-        self._binding.synchronize_outputs()
+        if not self._plain:
+            self._binding.synchronize_outputs()
 
     def keep_outputs(self) -> None:
         """Binds arrays of ours: WebGPU refuses to write to its own of the first run."""
+        if self._plain:
+            return
         self._kept = self.outputs()
         for output, array in zip(self._session.get_outputs(), self._kept):  # noqa: B905 - Python 3.9 has no strict
             self._binding.bind_output(output.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -139,7 +165,7 @@ class Onnxruntime:
             raise ValueError(f"the installed onnxruntime has no {self._provider}; pip install {wheel} in place of onnxruntime")
 
     def load(
-        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+        self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]
     ) -> OnnxruntimeSession:
         """A session on the provider asked for; provider and number format are asserted rather than assumed."""
         self._require_provider()
@@ -175,10 +201,7 @@ class Onnxruntime:
         """
         if self._provider != PROVIDER:
             raise ValueError(f"{self._provider} does not tell what it makes of a model; use onnxruntime")
-        light = _unpacked(setting, {})
-        light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
-        plain = _open(path, light)
-        sides, free = fixed_shapes(_declared(plain), shapes)
+        sides, free = fixed_shapes(_declared(_open(path, _plainest(setting))), shapes)
         options = _unpacked(setting, free)
         options.optimized_model_filepath = target
         session = _open(path, options)
@@ -187,28 +210,49 @@ class Onnxruntime:
             raise ValueError(f"input '{odd[0].name}' has the type {odd[0].type}, which cannot be filled")
         return {v.name: (tuple(sides[v.name]), NUMPY_TYPES[v.type]) for v in session.get_inputs()}
 
-    def tensors(
-        self, path: str, setting: Mapping[str, Any], inputs: Mapping[str, tuple[tuple[int, ...], Any]]
-    ) -> dict[str, tuple[tuple[int, ...], Any]]:
-        """Shape and type of every output of an already optimised model, as the session infers them.
-
-        A model in which data decide a shape is run once: on ones, which leave nothing out, and zeros as whole
-        numbers, which are valid as indices of every table.
-        """
+    def tensors(self, path: str, setting: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]] | None:
+        """Shape and type of every output of an already optimised model, as the session infers them; None where data decide."""
         options = _unpacked(setting, {})
         options.graph_optimization_level = type(options.graph_optimization_level).ORT_DISABLE_ALL
-        session = _open(path, options)
-        declared = {value.name: (value.shape, value.type) for value in session.get_outputs()}
-        if all(kind in NUMPY_TYPES and all(isinstance(side, int) for side in shape) for shape, kind in declared.values()):
-            return {name: (tuple(shape), NUMPY_TYPES[kind]) for name, (shape, kind) in declared.items()}
-        try:
-            values = session.run(
-                [*declared],
-                {n: np.full(shape, not np.issubdtype(dtype, np.integer), dtype) for n, (shape, dtype) in inputs.items()},
-            )
-        except Exception as error:
-            raise ValueError(f"onnxruntime cannot run it: {str(error).splitlines()[0]}") from error
-        return {n: (v.shape, v.dtype) for n, v in zip(declared, values) if isinstance(v, np.ndarray)}  # noqa: B905
+        declared = {value.name: (value.shape, value.type) for value in _open(path, options).get_outputs()}
+        fixed = {n: kind in NUMPY_TYPES and all(isinstance(s, int) for s in shape) for n, (shape, kind) in declared.items()}
+        return {n: (tuple(shape), NUMPY_TYPES[kind]) for n, (shape, kind) in declared.items()} if all(fixed.values()) else None
+
+    def executed(
+        self,
+        path: str,
+        target: str,
+        setting: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]],
+        fills: Mapping[str, float],
+    ) -> tuple[dict[str, tuple[tuple[int, ...], Any]], list[tuple[str, str, tuple[Any, ...], tuple[Any, ...]]]]:
+        """Runs a model once and writes it as it was run; returns its inputs, and (name, type, inputs, outputs) of every node.
+
+        Nodes inside loops and branches are told as often as they ran; tensors as (shape, type), those of other types left out.
+        """
+        _, free = fixed_shapes(_declared(_open(path, _plainest(setting))), shapes)
+        options = _unpacked(setting, free)  # a packed weight is gone: nothing would be told of it
+        options.optimized_model_filepath = target
+        high: High = {name: [value] for name, value in fills.items()}
+        inputs, nodes = _run_profiled(path, options, high, shapes, PROVIDER)
+        told = [
+            (node["name"], node["op_name"], _met(node["input_type_shape"]), _met(node["output_type_shape"])) for node in nodes
+        ]
+        return {name: (array.shape, array.dtype) for name, array in inputs.items()}, told
+
+
+def _plainest(setting: Mapping[str, Any]) -> Any:
+    """Options of a session that only tells what a model declares."""
+    options = _unpacked(setting, {})
+    options.graph_optimization_level = type(options.graph_optimization_level).ORT_DISABLE_ALL
+    return options
+
+
+def _met(sides: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Any, ...]:
+    """(shape, type) of the tensors of an event."""
+    return tuple(
+        (tuple(shape), NUMPY_TYPES.get(f"tensor({kind})", np.object_)) for each in sides for kind, shape in each.items()
+    )
 
 
 def _unpacked(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
@@ -251,7 +295,7 @@ def _declared(session: Any) -> dict[str, Sequence[Any]]:
     return {value.name: value.shape for value in session.get_inputs()}
 
 
-def _inputs(session: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+def _inputs(session: Any, high: High, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
     sides, _ = fixed_shapes(_declared(session), shapes)
     for value in session.get_inputs():
         if value.type not in NUMPY_TYPES:
@@ -260,7 +304,7 @@ def _inputs(session: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence
 
 
 def executed_kernels(
-    path: str, options: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]], provider: str = PROVIDER
+    path: str, options: Any, high: High, shapes: Mapping[str, Sequence[int]], provider: str = PROVIDER
 ) -> Kernels:
     """What one run really executes; the options are used up."""
     return [
@@ -270,9 +314,16 @@ def executed_kernels(
 
 
 def _executed_nodes(
-    path: str, options: Any, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]], provider: str
+    path: str, options: Any, high: High, shapes: Mapping[str, Sequence[int]], provider: str
 ) -> list[dict[str, Any]]:
     """What onnxruntime's profiler tells of every node of one run."""
+    return _run_profiled(path, options, high, shapes, provider)[1]
+
+
+def _run_profiled(
+    path: str, options: Any, high: High, shapes: Mapping[str, Sequence[int]], provider: str
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """(the inputs, what onnxruntime's profiler tells of every node) of one run."""
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "kernels")
@@ -283,7 +334,8 @@ def _executed_nodes(
         except Exception as error:
             raise ValueError(f"onnxruntime cannot run it: {str(error).splitlines()[0]}") from error
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    return [event["args"] for event in events if event["cat"] == "Node" and event["name"].endswith("_kernel_time")]
+    nodes = [event for event in events if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME)]
+    return inputs, [{**event["args"], "name": event["name"][: -len(KERNEL_TIME)]} for event in nodes]
 
 
 def require_provider(provider: str, nodes: Sequence[Mapping[str, Any]]) -> None:

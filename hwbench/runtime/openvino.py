@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import fixed_shapes, random_inputs
+from hwbench.runtime.base import High, fixed_shapes, random_inputs
 
 # Importing openvino would otherwise send an event to its makers and leave an id in the home folder.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
@@ -118,9 +118,7 @@ class Openvino:
         """The ONNX file itself."""
         return path
 
-    def load(
-        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
-    ) -> OpenvinoSession:
+    def load(self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]) -> OpenvinoSession:
         """A request with its inputs in place; threads and number format are asserted rather than assumed."""
         import openvino as ov
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import NO_CUDA, fixed_shapes, random_inputs
+from hwbench.runtime.base import NO_CUDA, High, fixed_shapes, random_inputs
 
 MODULES = {
     "tensorrt": ("tensorrt", "tensorrt_cu13", "tensorrt_cu12"),
@@ -228,9 +228,7 @@ class Tensorrt:
         onnx.save(model, target)
         return target
 
-    def load(
-        self, path: str, setting: Mapping[str, Any], high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
-    ) -> TensorrtSession:
+    def load(self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]) -> TensorrtSession:
         """Builds the engine, then a session of it on the first CUDA device."""
         device = self.executes_on()  # asked first: an engine is built in the context that runs it
         built = build(path, setting, shapes)

@@ -126,11 +126,16 @@ def numbered(sections: Sequence[Section]) -> list[Section]:
 
 def html(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     """The report as one page that opens without network."""
+    return filled(TEMPLATE, title=title, subtitle=subtitle, sections=sections)
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template of this folder with its values, all of them escaped."""
     from jinja2 import Environment, StrictUndefined
 
-    source = Path(__file__).with_name(TEMPLATE).read_text(encoding="utf-8")
+    source = Path(__file__).with_name(template).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(source).render(title=title, subtitle=subtitle, sections=sections)
+    return environment.from_string(source).render(**values)
 
 
 def markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:

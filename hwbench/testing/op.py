@@ -31,9 +31,12 @@ def random_inputs(network: Network, batch: int) -> dict[str, np.ndarray]:
 
     def draw(tensor: Tensor) -> np.ndarray:
         shape = whole(tensor, batch)
+        kind = {"fp32": np.float32, "int64": np.int64, "bool": np.bool_}[tensor.dtype]
+        if tensor.fill is not None:
+            return np.full(shape, tensor.fill, kind)
         if tensor.dtype == "fp32":
             return rng.standard_normal(shape, np.float32)
-        return rng.integers(0, tensor.high or 2, shape).astype({"int64": np.int64, "bool": np.bool_}[tensor.dtype])
+        return rng.integers(0, tensor.high or 2, shape).astype(kind)
 
     return {t.name: draw(t) for t in network.inputs}
 

@@ -12,11 +12,16 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import hwbench
+from hwbench.cli import _options as options
+from hwbench.cli.main import build
+from hwbench.core.errors import UsageError
 from hwbench.device.agent.environment import Environment
 from hwbench.device.files import local_name
 from hwbench.lut.table import Lut
+from hwbench.profiler.onnx_inputs import OpenInputs
 
 HEAVY = ("onnxruntime", "pandas", "sklearn", "numpy", "pyarrow", "scipy", "onnx", "matplotlib", "torch", "lightgbm")
 
@@ -155,18 +160,58 @@ def test_bad_onnx_files(tmp_path):
     broken.write_bytes(b"not a model at all")
     fails("measure", broken, says="does not parse as ONNX", code=2)
     fails("measure", tmp_path / "absent.onnx", says="There is no ONNX file", code=2)
-    fails("measure", dynamic_model(tmp_path / "d.onnx"), says="x' has no fixed shape (n,4); fix it, e.g. --shape x=1,4", code=2)
+    path = dynamic_model(tmp_path / "d.onnx")
+    says = f"{path}: input 'x' [n, 4] has no fixed shape. Run: hwbench measure {path}"
+    fails("measure", path, says=f"{says} --shape x=1,4", code=2)
+    typed = ("--threads", 2, "--max-processes", 3, "--fill", "x=2", "--json")
+    fails("measure", *typed, path, says=f"{says} --threads 2 --fill x=2 --max-processes 3 --json --shape x=1,4", code=2)
 
 
-@pytest.mark.parametrize("shape", ["x", "x=", "=1,4", "x=1,b", "x=1;4", "1,4"])
+@pytest.mark.parametrize("shape", ["x", "=1,4", "x=1,b", "x=1;4", "1,4"])
 def test_shapes_that_are_not_understood(tmp_path, shape):
     says = f"--shape '{shape}' is not understood; write name=1,197,192."
     fails("measure", dynamic_model(tmp_path / "d.onnx"), "--shape", shape, says=says, code=2)
 
 
+@pytest.mark.parametrize(
+    ("typed", "run"),
+    [
+        ("predict m.onnx", "predict m.onnx --shape ids=1,128 --shape mask=1,128"),
+        (
+            "predict --json --threads 2 m.onnx --shape x:0=1,3 --fill sr=16000 --layers 3",
+            "predict m.onnx --threads 2 --fill sr=16000 --layers 3 --json --shape x:0=1,3 --shape ids=1,128 --shape mask=1,128",
+        ),
+        (
+            "profile --max-processes 2 --model m.onnx --dtype fp32",
+            "profile --model m.onnx --dtype fp32 --max-processes 2 --shape ids=1,128 --shape mask=1,128",
+        ),
+    ],
+)
+def test_open_inputs_end_in_the_command_as_it_was_typed_with_shapes(monkeypatch, typed, run):
+    def detect(*_: object) -> None:
+        raise OpenInputs("m.onnx: inputs 'ids' [n, s], 'mask' [n, s] have no fixed shape", {"ids": [1, 128], "mask": [1, 128]})
+
+    monkeypatch.setattr("hwbench.profiler.kernel_detection.detect", detect)
+    done = CliRunner().invoke(build(), typed.split(), prog_name="hwbench")
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == f"m.onnx: inputs 'ids' [n, s], 'mask' [n, s] have no fixed shape. Run: hwbench {run}"
+
+
+def test_names_of_inputs_may_hold_what_separates_and_a_scalar_has_no_sides():
+    assert options.shapes(["a=b:0/c.d=1,2", "rate="]) == {"a=b:0/c.d": [1, 2], "rate": []}
+    assert options.fills(["a=b:0=16000", "p=-0.5", "n=1e3", "k=-3"]) == {"a=b:0": 16000, "p": -0.5, "n": 1000.0, "k": -3}
+
+
+@pytest.mark.parametrize("fill", ["x", "x=", "=1", "x=b", "x=nan", "x=inf", "x=1,2", "x=--1"])
+def test_numbers_that_are_not_understood(fill):
+    with pytest.raises(UsageError) as error:
+        options.fills([fill])
+    assert str(error.value) == f"--fill '{fill}' is not understood; write name=16000."
+
+
 def test_shapes_that_do_not_fit(tmp_path):
     path = dynamic_model(tmp_path / "d.onnx")
-    fails("measure", path, "--shape", "x=2,5", says="input 'x' is (n,4), --shape asks for (2,5)", code=2)
+    fails("measure", path, "--shape", "x=2,5", says="input 'x' takes [n, 4], which the shape [2, 5] does not fit", code=2)
     fails("measure", path, "--shape", "y=2,4", "--batch", 2, says="--shape names the input 'y', which no model has", code=2)
     fails("measure", path, "--batch", 0, says="batch must be a whole number of at least 1", code=2)
     fails("measure", path, "--batch", 1, "--scenario", "hot", says="scenario 'hot' is not supported", code=2)

@@ -20,6 +20,16 @@ def test_a_mapping_repeats_its_option():
     )
 
 
+def test_shapes_and_numbers_of_inputs_can_be_pasted():
+    made = command(
+        "profile", model=Path("a b.onnx"), shape={"x:0": (1, 3, 224, 224), "len": []}, fill={"sr": 16000, "p/q": 0.5}
+    )
+    assert made == "hwbench profile --model 'a b.onnx' --shape x:0=1,3,224,224 --shape len= --fill sr=16000 --fill p/q=0.5"
+    assert command("profile", shape={"x": "1,3"}, fill={"n": 12345678.0, "p": 0.123456789}) == (
+        "hwbench profile --shape x=1,3 --fill n=12345678.0 --fill p=0.123456789"
+    )
+
+
 @given(st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_characters="\0")))
 def test_every_text_survives_the_shell(text):
     assert shlex.split(command("fit", Path("x"), out=text))[-1] == text

@@ -69,7 +69,7 @@ def test_the_worker_fixes_open_shapes(worker, tmp_path, fast_policy):
     path = save(tmp_path / "free.onnx", onnx.helper.make_node("Relu", ["x"], ["y"]), [x])
     assert worker.ask({**load(path, fast_policy), "shapes": {"x": [3, 4]}})["status"] == "ok"
     refused = worker.ask({**load(path, fast_policy), "shapes": {"x": [3, 5]}})
-    assert refused["reason"] == "input 'x' takes ['batch', 4], which the shape [3, 5] does not fit"
+    assert refused["reason"] == "input 'x' takes [batch, 4], which the shape [3, 5] does not fit; e.g. --shape x=1,4"
 
 
 def test_the_worker_refuses_and_goes_on(worker, tmp_path, fast_policy):
@@ -98,7 +98,7 @@ def test_the_worker_refuses_and_goes_on(worker, tmp_path, fast_policy):
     )
     (tmp_path / "garbage.onnx").write_bytes(b"not a model")
     assert reason(load(relu(tmp_path), fast_policy, sha256="0" * 64)).endswith("is not the one announced (hash differs)")
-    assert reason(load(free, fast_policy)) == "input 'x' has no fixed shape: ['batch', 4]; give --shape x=.."
+    assert reason(load(free, fast_policy)) == "input 'x' [batch, 4] has no fixed shape; give --shape x=1,4"
     assert reason(load(tmp_path / "garbage.onnx", fast_policy)).startswith("onnxruntime cannot load it: ")
     assert "tensor(string)" in reason(load(text, fast_policy))
     assert "out of" in reason(load(rows, fast_policy, x=100))  # it loads and fails when run

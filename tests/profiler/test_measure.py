@@ -21,7 +21,7 @@ from hwbench.lut.latency import level
 from hwbench.lut.sample import Sample, StartUp
 from hwbench.profiler import measure as profiler_measure
 from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY, measure
-from hwbench.profiler.onnx_inputs import input_sides
+from hwbench.profiler.onnx_inputs import OpenInputs, fixed, input_sides
 from hwbench.profiler.plan import Item, Plan
 
 SHORT = replace(
@@ -139,16 +139,21 @@ def test_a_batch_fixes_an_open_first_side(tmp_path):
     assert fixed["batch"] == 8
 
 
+MISFIT = "{}: input 'x' takes [n, 4], which the shape "
+
+
 @pytest.mark.parametrize(
     ("sides", "how", "message"),
     [
-        (("n", 4), {}, "{}: input 'x' has no fixed shape (n,4); fix it, e.g. --shape x=1,4"),
-        ((None, 4), {}, "{}: input 'x' has no fixed shape (?,4); fix it, e.g. --shape x=1,4"),
-        (("n", "m", 4), {"batch": 2}, "{}: input 'x' has no fixed shape (n,m,4); fix it, e.g. --shape x=2,1,4"),
-        (("n", 4), {"shapes": {"x": [1, 5]}}, "{}: input 'x' is (n,4), --shape asks for (1,5)."),
-        (("n", 4), {"shapes": {"x": [1, 4, 1]}}, "{}: input 'x' is (n,4), --shape asks for (1,4,1)."),
-        (("n", 4), {"shapes": {"x": [0, 4]}}, "{}: input 'x' is (n,4), --shape asks for (0,4)."),
+        (("n", 4), {}, "{}: input 'x' [n, 4] has no fixed shape; give --shape x=1,4"),
+        ((None, 4), {}, "{}: input 'x' [?, 4] has no fixed shape; give --shape x=1,4"),
+        (("n", "m", 4), {"batch": 2}, "{}: input 'x' [2, m, 4] has no fixed shape; give --shape x=2,1,4"),
+        (("n", 4), {"shapes": {"x": [1, 5]}}, f"{MISFIT}[1, 5] does not fit; e.g. --shape x=1,4"),
+        (("n", 4), {"shapes": {"x": [1, 4, 1]}}, f"{MISFIT}[1, 4, 1] does not fit; e.g. --shape x=1,4"),
+        (("n", 4), {"shapes": {"x": [0, 4]}}, f"{MISFIT}[0, 4] does not fit; e.g. --shape x=1,4"),
         ((1, 4), {"shapes": {"z": [1]}}, "--shape names the input 'z', which no model has; inputs: x."),
+        ((1, 4), {"fills": {"z": 1}}, "--fill names the input 'z', which no model has; inputs: x."),
+        ((1, 4), {"fills": {"x": math.inf}}, "Input 'x' cannot be filled with inf; give a finite number."),
         (
             (1, 4),
             {"batch": 2},
@@ -162,6 +167,44 @@ def test_shapes_that_do_not_fit_are_named_before_anything_runs(tmp_path, monkeyp
     with pytest.raises(UsageError) as error:
         measure(path, policy=ONE, **how)
     assert str(error.value) == message.format(path)
+
+
+def test_one_refusal_names_the_open_inputs_of_all_files(tmp_path):
+    fine, first = model(tmp_path / "fine.onnx", 1, 4), model(tmp_path / "a.onnx", "n", 4)
+    second = model(tmp_path / "b.onnx", "n", 4, also=(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", "seq"]),))
+    with pytest.raises(OpenInputs) as error:
+        measure([fine, first, second], policy=ONE)
+    assert error.value.what == (
+        f"{first}: input 'x' [n, 4] has no fixed shape; {second}: inputs 'x' [n, 4], 'z' [n, seq] have no fixed shape"
+    )
+    assert error.value.suggested == {"x": [1, 4], "z": [1, 128]}
+
+
+def test_a_batch_is_the_size_of_its_name_wherever_it_stands():
+    sides = {"x": ["n", 3], "y": [2, "n"], "z": ["?", 4]}
+    found = fixed(Path("m.onnx"), sides, {"y": (2, 5)}, batch=5)
+    assert found == {"x": (5, 3), "y": (2, 5), "z": (5, 4)}
+    with pytest.raises(UsageError, match=r"input 'y' takes \[2, 5\], which the shape \[2, 6\] does not fit"):
+        fixed(Path("m.onnx"), sides, {"y": (2, 6)}, batch=5)
+
+
+def test_a_shape_given_of_one_input_is_that_of_others_by_name(tmp_path):
+    """As for `predict` and `profile`; two sides called "?" are two sides."""
+    also = (helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 2]),)
+    (found,) = measure(model(tmp_path / "m.onnx", "n", "?", "?", also=also), shapes={"x": [5, 7, 4]}, policy=ONE)
+    assert found["batch"] == 5
+
+
+def test_an_input_is_filled_with_a_number(tmp_path, monkeypatch):
+    asked = []
+    ask = profiler_measure.host.WorkerProcess.ask
+    monkeypatch.setattr(
+        profiler_measure.host.WorkerProcess, "ask", lambda self, message: asked.append(message) or ask(self, message)
+    )
+    path = model(tmp_path / "m.onnx", 2, 3)
+    (found,) = measure(path, fills={"x": 16000}, policy=ONE)
+    assert {str(m["high"]) for m in asked if m["ask"] == "load" and m["item"] == str(path)} == {"{'x': [16000]}"}
+    assert found["latency_min_ms"] > 0
 
 
 def test_weights_listed_as_inputs_need_no_shape(tmp_path):
@@ -335,13 +378,19 @@ def test_a_file_with_nothing_to_convert_says_so(tmp_path):
 def test_files_that_cannot_be_measured_are_one_line(tmp_path):
     (tmp_path / "text.onnx").write_text("not a model at all")
     (tmp_path / "empty.onnx").write_bytes(b"")
+    (tmp_path / "cut.onnx").write_bytes(product(tmp_path / "whole.onnx").read_bytes()[:-100])
+    with (tmp_path / "huge.onnx").open("wb") as huge:
+        huge.truncate(2**31)  # takes no room
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     onnx.save(helper.make_model(helper.make_graph([], "g", [x], [x])), tmp_path / "nodeless.onnx")
     for name, message in {
         "none.onnx": "There is no ONNX file at {}.",
-        "": "There is no ONNX file at {}.",
-        "text.onnx": "{} does not parse as ONNX; export it again.",
-        "empty.onnx": "{} does not parse as ONNX (no nodes); export it again.",
+        "": "{} is a folder; give the ONNX file itself.",
+        "text.onnx": "{} does not parse as ONNX: it is something else, or cut off; export it again.",
+        "cut.onnx": "{} does not parse as ONNX: it is something else, or cut off; export it again.",
+        "empty.onnx": "{} is empty; export it again.",
+        "huge.onnx": "{} is one file of 2.1 GB, and no runtime reads more than 2.1 GB of ONNX at once; export it with its "
+        "weights beside it (onnx.save with save_as_external_data=True).",
         "nodeless.onnx": "{} does not parse as ONNX (no nodes); export it again.",
     }.items():
         with pytest.raises(UsageError) as error:

@@ -167,7 +167,7 @@ def test_shapes_fix_free_sides_when_converting(free):
     for session in (found, wanted):
         session.run()
     assert np.allclose(found.outputs()[0], wanted.outputs()[0], atol=1e-5)
-    with pytest.raises(ValueError, match=r"^input 'x' takes \[1, 4, 5\], which the shape \[2, 4, 5\] does not fit$"):
+    with pytest.raises(ValueError, match=r"^input 'x' takes \[1, 4, 5\], which the shape \[2, 4, 5\] does not fit; "):
         Ncnn().load(path, SETTING, {}, {"x": (2, 4, 5)})
 
 
@@ -184,7 +184,7 @@ def test_converting_is_quiet_leaves_one_file_and_gives_the_same_bytes_again(free
 @pytest.mark.parametrize(
     ("setting", "shapes", "said"),
     [
-        ({}, {}, r"^input 'x' has no fixed shape: \['n', 4, None\]; give --shape x=\.\.$"),
+        ({}, {}, r"^inputs 'x' \[n, 4, \?\], 'y' \[n, 4, 3\] have no fixed shape; give --shape x=1,4,1 --shape y=1,4,3$"),
         ({}, {"x": (1, 4, 6)}, r"^pnnx cannot convert it: "),
         ({"dtype": "int8"}, {"x": (1, 4, 5)}, r"^ncnn is measured in fp32, one sample at a time; not in int8, batch 1$"),
         ({"batch": 2}, {"x": (2, 4, 5)}, r"^ncnn is measured in fp32, one sample at a time; not in fp32, batch 2$"),

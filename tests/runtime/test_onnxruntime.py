@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 from hwbench.network.spec import Setting
-from hwbench.runtime.base import fixed_shapes
 from hwbench.runtime.convert import quantize
 from hwbench.runtime.onnxruntime import Onnxruntime, require_dtype
 
@@ -55,14 +54,17 @@ def test_shapes_fix_free_inputs_of_a_converted_model(model):
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ({}, "input 'x' has no fixed shape: ['batch', 4, None]; give --shape x=.."),
-        ({"y": (2, 1, 1)}, "input 'x' has no fixed shape: ['batch', 4, None]; give --shape x=.."),
+        (
+            {},
+            "inputs 'x' [batch, 4, ?], 'y' [batch, 1, 1] have no fixed shape; give --shape x=1,4,1 --shape y=1,1,1",
+        ),
+        ({"y": (2, 1, 1)}, "input 'x' [batch, 4, ?] has no fixed shape; give --shape x=2,4,1"),
         ({"xx": (2, 4, 5)}, "there is no input 'xx'; did you mean 'x'?"),
         ({"image": (2, 4, 5)}, "there is no input 'image'; inputs: 'x', 'y'"),
-        ({"x": (2, 4)}, "input 'x' takes ['batch', 4, None], which the shape [2, 4] does not fit"),
-        ({"x": (2, 3, 5)}, "input 'x' takes ['batch', 4, None], which the shape [2, 3, 5] does not fit"),
-        ({"x": (0, 4, 5)}, "input 'x' takes ['batch', 4, None], which the shape [0, 4, 5] does not fit"),
-        ({"x": (2, 4, 5), "y": (3, 1, 1)}, "free side 'batch' is given as both 2 and 3"),
+        ({"x": (2, 4)}, "input 'x' takes [batch, 4, ?], which the shape [2, 4] does not fit; e.g. --shape x=1,4,1"),
+        ({"x": (2, 3, 5)}, "input 'x' takes [batch, 4, ?], which the shape [2, 3, 5] does not fit; e.g. --shape x=1,4,1"),
+        ({"x": (0, 4, 5)}, "input 'x' takes [batch, 4, ?], which the shape [0, 4, 5] does not fit; e.g. --shape x=1,4,1"),
+        ({"x": (2, 4, 5), "y": (3, 1, 1)}, "free side 'batch' is given as both 2 and 3; give all inputs one size of it"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused_in_one_line(model, shapes, said):
@@ -71,8 +73,81 @@ def test_shapes_that_do_not_fit_are_refused_in_one_line(model, shapes, said):
     assert str(refused.value) == said
 
 
-def test_a_scalar_input_needs_no_shape():
-    assert fixed_shapes({"x": [], "y": [2]}, {"x": ()}) == ({"x": [], "y": [2]}, {})
+# Outputs that cannot be bound
+
+
+def saved(path: Path, nodes: list, inputs: list, outputs: list, opset: int = 18) -> str:
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs)
+    onnx.save(onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", opset)]), path)
+    return str(path)
+
+
+def wrongly_declared(path: Path) -> str:
+    """All values of x that are not zero, 80 of them; 64 are declared."""
+    info, kind, node = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT, onnx.helper.make_node
+    nodes = [node("NonZero", ["x"], ["n"]), node("Transpose", ["n"], ["t"]), node("GatherND", ["x", "t"], ["y"])]
+    return saved(path, nodes, [info("x", kind, [1, 80])], [info("y", kind, [64])])
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_an_output_of_another_shape_than_declared_is_run_without_its_buffer(tmp_path, keep):
+    session = Onnxruntime().load(wrongly_declared(tmp_path / "m.onnx"), SETTING, {}, {})
+    session.run()
+    first = session.outputs()[0].copy()
+    if keep:
+        session.keep_outputs()
+    for _ in range(3):
+        session.run()
+    session.keep_outputs()
+    (found,) = session.outputs()
+    assert found.shape == (80,)
+    assert (found == first).all()
+
+
+def test_a_bound_run_that_fails_otherwise_is_not_tried_another_way(model, monkeypatch):
+    session = Onnxruntime().load(str(model), SETTING, {}, {"x": (7, 4, 5)})
+
+    def fail(binding: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(session._session, "run_with_iobinding", fail)
+    with pytest.raises(RuntimeError, match=r"^out of memory$"):
+        session.run()
+
+
+def test_outputs_that_are_no_tensors_of_numbers_are_computed_and_left_out(tmp_path):
+    helper, kind = onnx.helper, onnx.TensorProto
+    x = helper.make_tensor_value_info("x", kind.FLOAT, [4, 2])
+    maybe = helper.make_optional_type_proto(helper.make_tensor_type_proto(kind.FLOAT, [4, 2]))
+    made = {
+        "q": (helper.make_node("SplitToSequence", ["x"], ["q"]), helper.make_tensor_sequence_value_info("q", kind.FLOAT, None)),
+        "s": (helper.make_node("Cast", ["x"], ["s"], to=kind.STRING), helper.make_tensor_value_info("s", kind.STRING, None)),
+        "o": (helper.make_node("Optional", ["x"], ["o"]), helper.make_value_info("o", maybe)),
+        "y": (helper.make_node("Relu", ["x"], ["y"]), helper.make_tensor_value_info("y", kind.FLOAT, None)),
+    }
+    for name, arrays in {"q": 1, "s": 1, "o": 2}.items():
+        nodes, outputs = zip(*(made[each] for each in (name, "y")), strict=True)
+        session = Onnxruntime().load(saved(tmp_path / f"{name}.onnx", nodes, [x], outputs), SETTING, {}, {})
+        session.run()
+        session.keep_outputs()
+        session.run()
+        assert [array.shape for array in session.outputs()] == [(4, 2)] * arrays, name
+
+
+# What inputs hold
+
+
+def test_an_input_is_filled_with_the_number_in_a_list(tmp_path):
+    info, kind, node = onnx.helper.make_tensor_value_info, onnx.TensorProto, onnx.helper.make_node
+    inputs = [info("rate", kind.INT64, []), info("gain", kind.FLOAT, ["n"])]
+    nodes = [node("Identity", ["rate"], ["y"]), node("Identity", ["gain"], ["z"])]
+    path = saved(tmp_path / "m.onnx", nodes, inputs, [info("y", kind.INT64, []), info("z", kind.FLOAT, ["n"])])
+    session = Onnxruntime().load(path, SETTING, {"rate": [16000], "gain": [0.5]}, {"gain": (3,)})
+    session.run()
+    rate, gain = session.outputs()
+    assert (rate.tolist(), gain.tolist()) == (16000, [0.5] * 3)
+    with pytest.raises(ValueError, match=r"^input 'rate' is int64, which cannot hold --fill rate=1.5; give another number$"):
+        Onnxruntime().load(path, SETTING, {"rate": [1.5]}, {"gain": (3,)})
 
 
 @pytest.mark.parametrize(

@@ -163,9 +163,9 @@ def test_shapes_fix_free_inputs(tmp_path):
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ({}, "input 'x' has no fixed shape: ['batch', 4, None]; give --shape x=.."),
+        ({}, "inputs 'x' [batch, 4, ?], 'y' [batch, 1, 1] have no fixed shape; give --shape x=1,4,1 --shape y=1,1,1"),
         ({"xx": (2, 4, 5)}, "there is no input 'xx'; did you mean 'x'?"),
-        ({"x": (2, 3, 5)}, "input 'x' takes ['batch', 4, None], which the shape [2, 3, 5] does not fit"),
+        ({"x": (2, 3, 5)}, "input 'x' takes [batch, 4, ?], which the shape [2, 3, 5] does not fit; e.g. --shape x=1,4,1"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused_in_one_line(tmp_path, shapes, said):

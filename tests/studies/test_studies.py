@@ -65,8 +65,8 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "gpu_operators", "hat", "machine_noise", "objectives", "readme_figures", "search",
-        "spaces", "targets", "transfer", "trust",
+        "accuracy", "active_profiling", "gpu_operators", "hat", "kernel_spaces", "machine_noise", "objectives",
+        "readme_figures", "real_models", "search", "spaces", "targets", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name

@@ -11,6 +11,7 @@ Host asks:                                          Worker answers:
   {"ask": "sample", "item": ID, "policy": {...},      {"status": "ok", "inner": N, "readings_ns": [...], "canary_ns": ..,
    "usual_ns": CANARY TIME OR NULL}                    "extra_ns": [...], "empty_ns": .., "other_cores": .., "throttled": ..}
   {"ask": "stop"}                                     (the worker ends)
+`high` tells of an input what its whole numbers are drawn below, or as a list, [16000], the one number it is filled with.
 A refusal is {"status": "refused", "reason": TEXT}. Readings are nanoseconds per run, as read. The items CANARY and
 EMPTY, where loaded, run around every burst; where the canary was slow, extra readings follow once it is not. What the
 worker cannot read on its machine is null. `expected` names outputs (an NPZ file) the first run is held against: a runtime

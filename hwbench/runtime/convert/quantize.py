@@ -36,7 +36,7 @@ import numpy as np
 
 from hwbench.core.errors import HwbenchError, MeasurementError, UsageError
 from hwbench.core.files import writing
-from hwbench.runtime.base import fixed_shapes, random_inputs
+from hwbench.runtime.base import High, fixed_shapes, random_inputs
 
 WITHOUT_INTEGER_KERNEL = {"LayerNormalization", "InstanceNormalization", "BatchNormalization"}
 """The quantiser would wrap these in conversions; onnxruntime's CPU provider computes them in fp32 all the same."""
@@ -45,7 +45,7 @@ ORT_WARNING, ORT_ERROR = 2, 3
 """Severities of onnxruntime's own log; it starts with the first and cannot be asked."""
 
 
-def calibration_inputs(source: Path, high: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+def calibration_inputs(source: Path, high: High, shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
     """The inputs a runtime will feed to this file, by the same rules and seed.
 
     Raises:

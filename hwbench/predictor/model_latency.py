@@ -1,0 +1,77 @@
+"""What is known of one ONNX model's latency, kernel by kernel: the answer of `hwbench predict MODEL.onnx`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MEASURED, MODELLED, BOUNDED = "measured", "modelled", "bounded"
+PRICES = (MEASURED, MODELLED, BOUNDED)
+"""How a kernel's time is known: this very kernel was measured; a model of measured kernels of its family tells it; only the
+device's speed of computing and moving bounds it."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One kernel of a model."""
+
+    name: str
+    """Of the node in the model as the runtime runs it; inside a loop's body `loop/node`."""
+    type: str
+    kernel: str
+    """Its key; the type alone where it cannot be stated as a kernel."""
+    latency_ms: float
+    """Its part of the model's latency, all its runs together."""
+    price: str
+    """One of PRICES."""
+    doubt: float
+    """Of its price, relative: one standard deviation of the logarithm."""
+    times: int = 1
+    """How often one run of the model executes it: more than once in a loop."""
+    flops: float = 0.0
+    bytes_moved: float = 0.0
+    """Work and least traffic of all its runs."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether this very kernel was measured."""
+        return self.price == MEASURED
+
+
+@dataclass(frozen=True)
+class ModelLatency:
+    """What is known of one model's latency."""
+
+    model: str
+    device: str
+    runtime: str
+    setting: str
+    statistic: str
+    latency_ms: float
+    low_ms: float
+    high_ms: float
+    layers: tuple[Layer, ...]
+    fused: Mapping[str, int]
+    """Kernel types that the model itself does not hold: the runtime's fusions, with their number."""
+    source: str
+    predictor: Mapping[str, Any] = field(default_factory=dict)
+    """What every use of the predictor says about it (`Facts`)."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of the model's inputs, as it was priced."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: a loop's count that data decide, a kernel whose time depends on its data."""
+
+    def share(self, price: str) -> float:
+        """The part of the latency whose kernels are priced that way; the three parts add up to 1."""
+        return sum(layer.latency_ms for layer in self.layers if layer.price == price) / self.latency_ms
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Every price's part."""
+        return {price: self.share(price) for price in PRICES}
+
+    @property
+    def coverage(self) -> float:
+        """Share of the latency that measured kernels answer for."""
+        return self.share(MEASURED)

@@ -1,0 +1,136 @@
+"""An ONNX model without its large weights: what a runtime needs to tell its kernels and shapes, in a fraction of a second.
+
+Large weights are replaced by zeros in a file that takes no room, read from the model's bytes without loading them: a model of
+half a gigabyte is light in milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hwbench.core.errors import DataError
+from hwbench.network.onnx_writer import LARGE_BYTES, length_prefix
+
+MODEL, ZEROS = "model.onnx", "zeros.bin"
+MOST_BYTES = 2**31 - 1
+"""What one protobuf message holds at most."""
+# Field numbers of onnx.proto.
+_MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
+# raw_data and the typed data fields.
+_TENSOR_DATA = (4, 5, 6, 7, 9, 10, 11)
+
+
+def lighten(model: Path, folder: Path) -> None:
+    """Writes the model without its large weights, and the zeros they are read from."""
+    import mmap
+
+    with model.open("rb") as stream:
+        if not stream.read(1):
+            raise DataError(f"{model} is empty.")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+            largest = 0
+            graph = bytearray()
+            rest = bytearray()
+            for number, start, end, body in _fields(raw, 0, len(raw), model):
+                if number != _MODEL_GRAPH:
+                    rest += raw[start:end]
+                    continue
+                for inner, inner_start, inner_end, inner_body in _fields(raw, body, end, model):
+                    if inner == _GRAPH_INITIALIZER:
+                        light, size = _light(raw, inner_body, inner_end, model)
+                        largest = max(largest, size)
+                        graph += _tagged(_GRAPH_INITIALIZER, light)
+                    else:
+                        graph += raw[inner_start:inner_end]
+    (folder / MODEL).write_bytes(bytes(rest) + _tagged(_MODEL_GRAPH, bytes(graph)))
+    with (folder / ZEROS).open("wb") as zeros:
+        zeros.truncate(max(largest, LARGE_BYTES))
+
+
+def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
+    """A weight's message, its data replaced by a reference to the zeros where it is large; and the bytes it needs."""
+    from google.protobuf.message import DecodeError
+    from onnx import TensorProto, helper
+
+    header = bytearray()
+    for number, field_start, field_end, _ in _fields(raw, start, end, model):
+        if number not in _TENSOR_DATA:
+            header += raw[field_start:field_end]
+    try:
+        tensor = TensorProto.FromString(bytes(header))
+        item = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (DecodeError, KeyError):
+        raise DataError(f"{model} is not an ONNX model, or it is damaged: a weight cannot be read.") from None
+    size = math.prod(tensor.dims) * item if tensor.dims else 0
+    outside = tensor.data_location == TensorProto.EXTERNAL
+    if size < LARGE_BYTES and not outside:
+        return bytes(raw[start:end]), 0
+    if outside and size < LARGE_BYTES:
+        return _inlined(tensor, model), 0
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", ZEROS), ("offset", "0"), ("length", str(size))):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    return tensor.SerializeToString(), size
+
+
+def _inlined(tensor: Any, model: Path) -> bytes:
+    """A small weight that lies in a file beside the model, taken in."""
+    from onnx import TensorProto
+
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    location = where.get("location", "no file")
+    beside = model.parent / location  # a link is fine (caches use them), a path that leads elsewhere is not
+    if Path(location).is_absolute() or ".." in Path(location).parts or not beside.is_file():
+        raise DataError(f"{model} keeps '{tensor.name}' in {location}, which is not a file beside it.")
+    with beside.open("rb") as stream:
+        stream.seek(int(where.get("offset", 0)))
+        tensor.raw_data = stream.read(int(where["length"])) if "length" in where else stream.read()
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.DEFAULT
+    return bytes(tensor.SerializeToString())
+
+
+def _fields(raw: Any, at: int, end: int, model: Path) -> Iterator[tuple[int, int, int, int]]:
+    """(field, start, end, start of its body) of a protobuf message, without reading what it skips."""
+    try:
+        while at < end:
+            start = at
+            tag, at = _varint(raw, at)
+            wire = tag & 7
+            if wire == 0:
+                body = at
+                _, at = _varint(raw, at)
+            elif wire == 2:
+                length, at = _varint(raw, at)
+                body, at = at, at + length
+            elif wire in (1, 5):
+                body, at = at, at + (8 if wire == 1 else 4)
+            else:
+                raise IndexError
+            if at > end:
+                raise IndexError
+            yield tag >> 3, start, at, body
+    except IndexError:
+        raise DataError(f"{model} is not an ONNX model, or it is cut off.") from None
+
+
+def _varint(raw: Any, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[at]
+        value |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
+
+
+def _tagged(number: int, body: bytes) -> bytes:
+    return length_prefix(number, len(body)) + body
