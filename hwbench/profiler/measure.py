@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.errors import MeasurementError
+from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
@@ -293,5 +293,6 @@ def _model(path: Path, key: str, shapes: Mapping[str, tuple[int, ...]], request:
         made = files.converted(str(source), file_sha256(source), setting, shapes)
     except ValueError as error:
         raise MeasurementError(f"{path} cannot be measured with {runtime}: {error}.") from None
-    item = Item(key, asdict(setting), lambda: made, high, shapes, memory, files.expected(source, setting, high, shapes))
+    expected = files.expected(source, setting, high, shapes)
+    item = Item(key, asdict(setting), lambda: made, high, shapes, memory_bytes=memory, expected=expected)
     return _Model(path, item, next((shape[0] for shape in shapes.values() if shape), 1))
