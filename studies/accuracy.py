@@ -274,8 +274,9 @@ def layers(run: Run) -> list[dict[str, Any]]:
                 wanted[spec.key] = spec
                 counts.setdefault(name, {})[spec.key] = counts.get(name, {}).get(spec.key, 0) + kernel.times
     with run.progress("kernels of the models") as tick:
-        profile_specs(list(wanted.values()), Target.of(workspace=scratch), policy=scale_of(run).layer_policy, tick=tick)
-    measured = onnx_latency.measured_rows(Target.of(setting=SETTING, workspace=scratch), asked.card)
+        here = Target.of(setting=asked.prices.setting, workspace=scratch)
+        profile_specs(list(wanted.values()), here, policy=scale_of(run).layer_policy, tick=tick)
+    measured = onnx_latency.measured_rows(Target.of(setting=SETTING, workspace=scratch), asked.prices.setting, asked.card)
     prices = dict(zip(wanted, asked.prices.of(list(wanted.values()))[0], strict=True))
     rows = []
     for name, mine in counts.items():

@@ -23,7 +23,7 @@ SHOWN = 8
 
 Spaces = Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")]
 Kernels = Annotated[
-    int | None, typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1440 are a good table).")
+    int | None, typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1900 are a good table).")
 ]
 Models = Annotated[list[Path] | None, typer.Option("--model", help="The kernels of this ONNX model; repeat for several.")]
 Level = Annotated[str, typer.Option("--level", help="blocks (fused), primitives or all.")]
@@ -61,8 +61,11 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Measure every op a space, or any ONNX model, can need into a lookup table; interrupted, it goes on where it was."""
+    from dataclasses import replace
+
     import hwbench
     from hwbench.device.target import Target
+    from hwbench.predictor.kernel_prices import kernel_setting
     from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import profile_specs
 
@@ -80,6 +83,7 @@ def run(
         else:
             with options.runnable(context):
                 specs = _kernels(kernels, model or [], target, options.shapes(shape), options.fills(fill))
+            target = replace(target, setting=kernel_setting(target.setting))
             done = profile_specs(specs, target, policy, tick, again)
     _say(done, what, json)
 
@@ -89,7 +93,7 @@ def _check(space: list[str] | None, kernels: int | None, model: list[Path] | Non
     from hwbench.core.errors import UsageError
 
     if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
-        raise UsageError("Give one of --space SPACE, --kernels 1440 and --model MODEL.onnx: what is to be measured.")
+        raise UsageError("Give one of --space SPACE, --kernels 1900 and --model MODEL.onnx: what is to be measured.")
     if until is not None and not space:
         raise UsageError("--until judges networks of a space; give --space.")
     if until is not None and again:

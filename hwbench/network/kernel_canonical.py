@@ -27,9 +27,10 @@ BIASED = {"Conv": 0, "FusedConv": 0, "ConvTranspose": 1}
 BY_VALUE = ("Pow", "Range", "Resize", "Upsample", "Pad", "OneHot", "NonMaxSuppression")
 """Types whose time or shape depends on the value of a scalar."""
 ANY_FACTOR = 0.5
-TIMELESS = ("nearest_mode", "cubic_coeff_a", "extrapolation_value", "epsilon", "stash_type", "count_include_pad", "storage_order",
-            "momentum", "training_mode", "saturate")  # fmt: skip
+TIMELESS = ("nearest_mode", "cubic_coeff_a", "extrapolation_value", "epsilon", "stash_type", "count_include_pad",
+            "storage_order", "momentum", "training_mode", "saturate")  # fmt: skip
 """Attributes that decide results, not times."""
+RESIZE = 13
 PLACED = ("OneHot",)
 """Types whose axis is not one of the first input."""
 
@@ -41,6 +42,8 @@ def canonical(spec: OpSpec) -> OpSpec:
     domain, _, name = kind.rpartition(".")
     inputs, outputs = list(operands(spec)), list(results(spec))
     version = _same_since(name, int(spec["version"])) if not domain else int(spec["version"])
+    if name == "Resize" and version == 11:  # where an empty array said what is left out since
+        version = RESIZE
     attributes = _attributes(kind, version, dict(attributes_of(str(spec["attributes"]))), inputs, outputs)
     if name not in BY_VALUE:
         inputs = [_any_factor(each) for each in inputs]
@@ -69,7 +72,7 @@ def _with_bias(kind: str, inputs: list[Operand], attributes: Mapping[str, Any]) 
     domain, _, name = kind.rpartition(".")
     if name == "Gemm" and len(inputs) == 2 and inputs[1].shape:
         return [*inputs, Operand("w", (inputs[1].shape[0 if attributes.get("transB", 0) else -1],))]
-    if name not in BIASED or not domain.startswith(MICROSOFT) and domain or inputs[1].letter != "w":
+    if name not in BIASED or (domain and not domain.startswith(MICROSOFT)) or inputs[1].letter != "w":
         return inputs
     if len(inputs) > 2 and inputs[2].letter != "o":
         return inputs

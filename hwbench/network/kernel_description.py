@@ -128,7 +128,7 @@ def _integer_product(kernel: _Kernel) -> Described | None:
     k, n = (a.shape or (1,))[-1], (kernel.out.shape or (1,))[-1]
     batch = 1 if len(b.shape) <= 2 else math.prod(kernel.out.shape[:-2])
     m = kernel.out.size // max(batch * n, 1)
-    words = [kernel.type, "constant" if b.constant else "flowing"]
+    words = [kernel.type, b.element or b.letter, "constant" if b.constant else "flowing"]  # signed ones take another path
     return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
 
 
@@ -172,7 +172,8 @@ def _convolution(kernel: _Kernel) -> Described | None:
     met = math.prod((kernel.inputs[0] if upward else out).shape[2:])
     into, filters = (weight[0], channels * groups) if upward else (channels * groups, weight[0])
     blocked = ".nchwc." in kernel.type
-    layout = "upward" if upward else "nchwc" if blocked else kernel.type if kernel.type.endswith(("Integer", "QLinearConv")) else "plain"
+    integer = kernel.type in ("ConvInteger", "QLinearConv")
+    layout = "upward" if upward else "nchwc" if blocked else kernel.type if integer else "plain"
     return ["convolution", layout, _form(channels, area, groups, blocked)], {
         "channels": into,
         "filters": filters,
@@ -222,8 +223,11 @@ def _rowwise(kernel: _Kernel) -> Described | None:
     given = kernel.inputs[0]
     if kernel.type in ("TopK", "ArgMax", "ArgMin") and given.shape:
         length = given.shape[axis if -len(given.shape) <= axis < len(given.shape) else -1]
-        return [kernel.type], {"rows": given.size / max(length, 1), "length": length, "kept": out.size * length / max(given.size, 1)}
-    return [kernel.type], {"rows": kernel.written / max(length, 1), "length": length}
+        kept = out.size * length / max(given.size, 1)
+        return [kernel.type], {"rows": given.size / max(length, 1), "length": length, "kept": kept}
+    inside = kernel.type == "Softmax" and axis not in (-1, len(out.shape) - 1)  # values of a row lie apart
+    words = [kernel.type, "apart"] if inside else [kernel.type]
+    return words, {"rows": kernel.written / max(length, 1), "length": length}
 
 
 def _pool(kernel: _Kernel) -> Described | None:
@@ -261,8 +265,8 @@ def _elementwise(kernel: _Kernel) -> Described:
 
 
 FAMILIES: tuple[Callable[[_Kernel], Described | None], ...] = (
-    _product, _integer_product, _einsum, _attention, _packed_attention, _recurrent, _control, _convolution, _counting, _reduction,
-    _rowwise, _pool, _transpose, _elementwise,
+    _product, _integer_product, _einsum, _attention, _packed_attention, _recurrent, _control, _convolution, _counting,
+    _reduction, _rowwise, _pool, _transpose, _elementwise,
 )  # fmt: skip
 
 

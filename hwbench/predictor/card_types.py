@@ -179,6 +179,10 @@ class Kernels(Record):
     stream_ms_per_mb: float
     cache_bytes: int
     state: Mapping[str, Any]
+    bound: Mapping[str, Any]
+    """What kernels like none that was measured may cost."""
+    scenario: str = "back-to-back"
+    """How its kernels were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""What kernels of ONNX models cost: measured rows where there are some, a model of all rows for the others, calibrated.
+"""What kernels of ONNX models cost: a measured row, a model of the rows of its family, or a bound; and how prices add up.
 
-Alone, a kernel finds everything in the cache; in a network weights come from memory (where they are more than the last cache
-holds: no kernel is faster than its weights can be read, a speed that single-row products with huge weights tell) and
-activations from wherever the last kernel left them. Whole networks calibrate the sum:
+Kernels are measured among copies of themselves (`Setting.scenario`), so that they meet the caches as inside a network. What
+copies do not show is weights that no cache holds: no kernel is faster than its weights can be read (a speed that single-row
+products with huge weights tell). Whole networks calibrate the sum:
 
     latency = scale x kernels + reading of weights, where that takes longer + per megabyte of activations + per node
 
@@ -12,15 +12,18 @@ Latencies in ms.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hwbench.lut.table import Lut
 from hwbench.network import work
+from hwbench.network.kernel_canonical import canonical
 from hwbench.network.op import base as ops
-from hwbench.network.spec import OpSpec, Setting
-from hwbench.predictor.op_latency import OpModel
+from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
+from hwbench.predictor.kernel_bound import Bound
+from hwbench.predictor.model_latency import BOUNDED, MEASURED, MODELLED
+from hwbench.predictor.op_latency import OpModel, known
 
 TERMS = ("rows_ms", "activations_mb", "nodes")
 PRIOR_WEIGHT = 0.03
@@ -31,6 +34,8 @@ STREAMED_BYTES = 60_000_000
 """Single-row products with more weights than this tell how fast memory is read: few last caches hold them."""
 THIN = 4
 """Rows up to which a product does less arithmetic than reading."""
+ALIKE = 0.5
+"""How far kernels of one group are wrong in the same direction: correlation of their errors."""
 EXTRAPOLATION = 1e4
 """Kernels so many times beyond the measured sizes are priced: their roofline is physics, and doubt grows with distance."""
 
@@ -40,27 +45,38 @@ class Prices:
     """What kernels cost, from a table's rows and a model of them."""
 
     model: OpModel
+    bound: Bound
     rows_ms: Mapping[str, float]
+    """Measured kernels by their canonical keys."""
+    setting: Setting
     stream_ms_per_mb: float = 0.0
     """Least time a megabyte of weights takes to come from memory."""
     cache_bytes: int = 0
     """What the last cache holds: weights of a model that fit into it stay there."""
 
     def of(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ms alone, relative doubt, whether measured) of each kernel; NaN where neither table nor model knows it."""
+        """(ms, relative doubt, which of PRICES it is) of each kernel."""
+        if not specs:
+            return np.zeros(0), np.zeros(0), np.zeros(0, object)
         ms, doubt = self.model.predict(specs)
+        price = np.full(len(specs), MODELLED, object)
+        unknown = np.flatnonzero(np.isnan(ms)).tolist()
+        if unknown:
+            ms[unknown], doubt[unknown] = self.bound.predict([known(specs[i], self.setting) for i in unknown])
+            price[unknown] = BOUNDED
         measured = np.array([spec.key in self.rows_ms for spec in specs])
+        price[measured] = MEASURED
         ms = np.where(measured, [self.rows_ms.get(spec.key, np.nan) for spec in specs], ms)
-        return ms, np.where(measured, 0.0, doubt), measured
+        return ms, np.where(measured, 0.0, doubt), price
 
     def in_network(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The same for all kernels of one model, repeats included, and which of them last as long as reading their weights."""
         distinct = list(dict.fromkeys(specs))
         at = {spec: i for i, spec in enumerate(distinct)}
-        ms, doubt, measured = (values[[at[spec] for spec in specs]] for values in self.of(distinct))
+        ms, doubt, price = (values[[at[spec] for spec in specs]] for values in self.of(distinct))
         weights = np.array([weights_mb(spec) for spec in specs])
         reading_ms = weights * self.stream_ms_per_mb * (weights.sum() * 1e6 > self.cache_bytes)
-        return np.maximum(ms, reading_ms), doubt, measured, reading_ms > ms
+        return np.maximum(ms, reading_ms), doubt, price, reading_ms > ms
 
 
 def weights_mb(spec: OpSpec) -> float:
@@ -90,9 +106,15 @@ class Terms:
     doubt_ms: float
 
 
+def kernel_setting(setting: Setting) -> Setting:
+    """How kernels of a setting are measured."""
+    return replace(setting, scenario=AMONG_COPIES)
+
+
 def kernel_rows(table: Lut, setting: Setting) -> dict[str, float]:
-    """Measured kernels of a table by key."""
-    return {key: ms for key, ms in table.values(setting).items() if ms and key.startswith("kernel(")}
+    """Measured kernels of a table by their canonical keys."""
+    rows = {key: ms for key, ms in table.values(setting).items() if ms and key.startswith("kernel(")}
+    return {canonical(OpSpec.parse(key)).key: ms for key, ms in rows.items()}
 
 
 def node_terms(spec: OpSpec) -> tuple[float, float]:
@@ -105,12 +127,24 @@ def node_terms(spec: OpSpec) -> tuple[float, float]:
 def terms_of(specs: Sequence[OpSpec], prices: Prices) -> Terms:
     """The sums of a model's kernels, repeats included; NaN where a kernel has no price."""
     ms, doubt, _, reading = prices.in_network(specs)
+    others = np.array([node_terms(spec) for spec in specs]).reshape(-1, 2).sum(axis=0)
+    values = np.array([float(ms[~reading].sum()), *others])
+    return Terms(values, float(ms[reading].sum()), doubt_of(specs, ms * doubt))
+
+
+def doubt_of(specs: Sequence[OpSpec], off_ms: np.ndarray) -> float:
+    """How far the sum of prices may be off, in ms, from how far each may be.
+
+    A kernel's price is wrong the same way each time it runs, and kernels of one group are partly wrong the same way.
+    """
     off: dict[OpSpec, float] = {}
-    for spec, part in zip(specs, ms * doubt, strict=True):  # one kernel's price is wrong the same way each time
+    for spec, part in zip(specs, off_ms, strict=True):
         off[spec] = off.get(spec, 0.0) + float(part)
-    others = np.array([node_terms(spec) for spec in specs]).sum(axis=0)
-    doubt_ms = float(np.sqrt(sum(part**2 for part in off.values())))
-    return Terms(np.array([float(ms[~reading].sum()), *others]), float(ms[reading].sum()), doubt_ms)
+    groups: dict[str, list[float]] = {}
+    for spec, part in off.items():
+        groups.setdefault(ops.describe(spec)[0], []).append(part)
+    squares = [ALIKE * sum(parts) ** 2 + (1 - ALIKE) * sum(part**2 for part in parts) for parts in groups.values()]
+    return float(np.sqrt(sum(squares)))
 
 
 def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray) -> np.ndarray:

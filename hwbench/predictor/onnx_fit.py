@@ -28,6 +28,7 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import fit, space_latency
 from hwbench.predictor.card_types import ONNX, OnnxCard
+from hwbench.predictor.kernel_bound import Bound
 from hwbench.predictor.kernel_prices import (
     EXTRAPOLATION,
     TERMS,
@@ -35,11 +36,13 @@ from hwbench.predictor.kernel_prices import (
     Terms,
     calibrate,
     kernel_rows,
+    kernel_setting,
     stream_ms_per_mb,
     terms_of,
-)  # fmt: skip
+)
+from hwbench.predictor.model_latency import BOUNDED
 from hwbench.predictor.onnx_latency import KERNELS, folder_name, network_kernels
-from hwbench.predictor.op_latency import OpModel
+from hwbench.predictor.op_latency import OpModel, known
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
 
@@ -105,6 +108,8 @@ def fit_models(
             "stream_ms_per_mb": prices.stream_ms_per_mb,
             "cache_bytes": prices.cache_bytes,
             "state": values,
+            "bound": prices.bound.state(),
+            "scenario": prices.setting.scenario,
         },
         "rebuild": space_latency.fit_command(
             target, names, kernels=True, networks=networks, holdout=holdout, seed=seed, stored=True
@@ -119,31 +124,37 @@ def _prices(table: Lut, target: Target) -> Prices:
     Raises:
         UsageError: the table has none; the message has the command that measures some.
     """
-    rows_ms = kernel_rows(table, target.setting)
+    setting = kernel_setting(target.setting)
+    rows_ms = kernel_rows(table, setting)
+    if not rows_ms:  # tables of older versions hold kernels measured alone
+        setting = target.setting
+        rows_ms = kernel_rows(table, setting)
     if not rows_ms:
         profile = command("profile", kernels=KERNELS, **target.options)
         raise UsageError(f"{table.path} has no kernels at {target.setting.key}. Run: {profile}")
+    specs, ms = [OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values()))
     model = OpModel(reach=EXTRAPOLATION)
-    model.fit([OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values())), target.setting)
+    model.fit(specs, ms, setting)
     caches = devices.get(target.device, target.workspace.root).caches_bytes
-    return Prices(model, rows_ms, stream_ms_per_mb(rows_ms), max(caches.values(), default=0))
+    bound = Bound.fit([known(spec, setting) for spec in specs], ms)
+    return Prices(model, bound, rows_ms, setting, stream_ms_per_mb(rows_ms), max(caches.values(), default=0))
 
 
 def _kernels(architectures: Architectures, target: Target) -> dict[str, list[OpSpec]]:
     """The kernels of every network, as its exported file would have them."""
     networks = lowering.networks(architectures.space, architectures.population)
     found = zip(architectures.keys, network_kernels(networks, target), strict=True)
-    return {key: [spec for _, spec in each.layers] for key, each in found}
+    return {key: [kernel.spec for kernel in each.kernels if kernel.spec is not None] for key, each in found}
 
 
 def _require_prices(kernels: Mapping[str, Sequence[OpSpec]], prices: Prices, target: Target) -> None:
-    """Raises MissingOps if a network holds a kernel that neither table nor model knows."""
+    """Raises MissingOps if a network holds a kernel like none that was measured: what is bounded cannot calibrate."""
     specs = list({spec: None for each in kernels.values() for spec in each})
-    missing = sorted(spec.key for spec, ms in zip(specs, prices.of(specs)[0], strict=True) if np.isnan(ms))
+    missing = sorted(spec.key for spec, price in zip(specs, prices.of(specs)[2], strict=True) if price == BOUNDED)
     if missing:
         raise MissingOps(
-            f"{len(missing)} kernels of the calibration networks have no price at {target.setting.key}; first: {missing[0]}. "
-            f"Run: {command('profile', kernels=KERNELS, **target.options)}",
+            f"{len(missing)} kernels of the calibration networks are like none measured at {target.setting.key}; first: "
+            f"{missing[0]}. Run: {command('profile', kernels=KERNELS, **target.options)}",
             missing,
         )
 

@@ -15,75 +15,44 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.command import command
+from hwbench.core.command import Value, command
 from hwbench.core.errors import DataError, HwbenchError, MissingOps, UsageError
 from hwbench.core.files import fingerprint
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.typed_json import encode
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network import onnx_writer
-from hwbench.network.graph import Network, NetworkBuilder, Workload
+from hwbench.network.graph import Network, Workload
 from hwbench.network.op import base as ops
-from hwbench.network.spec import OpSpec
+from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import space_latency
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import ONNX, OnnxCard, OnnxStatistic
-from hwbench.predictor.kernel_prices import TERMS, Prices, kernel_rows, node_terms, terms_of, weights_mb
+from hwbench.predictor.kernel_bound import Bound
+from hwbench.predictor.kernel_prices import Prices, kernel_rows, terms_of, weights_mb
+from hwbench.predictor.model_latency import BOUNDED, MEASURED, ModelLatency
+from hwbench.predictor.model_prices import Priced, price_model, shares
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_detection import DetectedKernels as Detected
+from hwbench.profiler.profile import profile_specs
 from hwbench.space import slots
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
-KERNELS = 1440
+KERNELS = 1900
 """Kernels of the grid that a predictor of any model is to be fitted on."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One kernel of a model."""
-
-    name: str
-    kernel: str
-    latency_ms: float
-    """Its part of the model's latency."""
-    measured: bool
-    """Whether this very kernel was measured, rather than priced by a model of others."""
-    doubt: float
-    """Of its price, relative."""
-
-
-@dataclass(frozen=True)
-class ModelLatency:
-    """What is known of one model's latency."""
-
-    model: str
-    device: str
-    runtime: str
-    setting: str
-    statistic: str
-    latency_ms: float
-    low_ms: float
-    high_ms: float
-    coverage: float
-    """Share of the latency that measured kernels answer for; a model of kernels answers for the rest."""
-    layers: tuple[Layer, ...]
-    fused: Mapping[str, int]
-    source: str
-    predictor: Mapping[str, Any] = field(default_factory=dict)
-    """What every use of the predictor says about it (`Facts`)."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +73,10 @@ class OnnxLatency:
             luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
         model = OpModel()
         model.restore(card.kernels.state, cards.read_arrays(folder, card))
-        prices = Prices(model, measured_rows(target, card), card.kernels.stream_ms_per_mb, card.kernels.cache_bytes)
+        kernels = card.kernels
+        setting = replace(target.setting, scenario=kernels.scenario)
+        rows = measured_rows(target, setting, card)
+        prices = Prices(model, Bound.of(kernels.bound), rows, setting, kernels.stream_ms_per_mb, kernels.cache_bytes)
         return cls(folder, card, target, prices, name or f"{card.device}/{folder.name}")
 
     @property
@@ -112,42 +84,56 @@ class OnnxLatency:
         """Those it was calibrated for."""
         return tuple(self.card.statistics)
 
-    def predict_model(self, detected: Detected, statistic: str = "min") -> ModelLatency:
+    def priced(self, detected: Detected, statistic: str = "min") -> Priced:
+        """A model's kernels with their prices."""
+        return price_model(detected.kernels, self.prices, self.card.statistics[statistic], self.target.setting)
+
+    def predict_model(
+        self, detected: Detected, statistic: str = "min", again: Mapping[str, Value] | None = None
+    ) -> ModelLatency:
         """The latency of a model, by its kernels.
 
+        Args:
+            detected: The model's kernels.
+            statistic: `min` or `p50`.
+            again: Options, beside those of the target, of the command that would measure its kernels.
+
         Raises:
-            DataError: a node of it cannot be stated as a kernel.
-            MissingOps: a kernel has neither a row nor a model; the message names it and what would measure it.
+            MissingOps: kernels that are only bounded could change the answer; the message has the command that measures them.
         """
-        if detected.unknown:
-            node, why = next(iter(detected.unknown.items()))
-            raise DataError(f"{detected.path}: {len(detected.unknown)} nodes cannot be priced; first '{node}': {why}.")
-        part = self.card.statistics[statistic]
-        specs = [spec for _, spec in detected.layers]
-        ms, doubt, measured, reading = self.prices.in_network(specs)
-        again = command("profile", model=detected.path, **self.target.options)
-        self._require(specs, ms, str(detected.path), again)
-        shares = _shares(specs, ms, reading, part)
-        total = float(shares.sum())
-        scale = float(np.hypot(terms_of(specs, self.prices).doubt_ms / total, part.family_doubt))
-        low, high = part.band.band.bounds(np.array([total]), np.array([scale]))
+        priced = self.priced(detected, statistic)
+        if priced.undecided:
+            raise self._undecided(
+                detected, priced, command("profile", model=detected.path, **(again or {}), **self.target.options)
+            )
+        low, high = priced.interval()
         return ModelLatency(
             model=str(detected.path),
             device=self.target.device,
             runtime=self.target.runtime,
             setting=self.target.setting.key,
             statistic=statistic,
-            latency_ms=total,
-            low_ms=float(low[0]),
-            high_ms=float(high[0]),
-            coverage=float(shares[measured].sum() / total),
-            layers=tuple(
-                Layer(name, spec.key, float(s), bool(m), float(d))
-                for (name, spec), s, m, d in zip(detected.layers, shares, measured, doubt, strict=True)
-            ),
+            latency_ms=priced.total_ms,
+            low_ms=low,
+            high_ms=high,
+            layers=priced.layers(),
             fused=detected.fused,
             source=str(self.folder),
             predictor=self.facts(statistic).document(),
+            shapes=detected.shapes,
+            notes=detected.notes,
+        )
+
+    def _undecided(self, detected: Detected, priced: Priced, run: str) -> MissingOps:
+        """Which kernels are too little known, and what measures them."""
+        layers = [each for each in priced.layers() if each.price == BOUNDED]
+        kinds = ", ".join(sorted({each.type for each in layers}))
+        share = sum(each.latency_ms for each in layers) / priced.total_ms
+        return MissingOps(
+            f"{detected.path}: {len(layers)} kernels are like none that was measured on {self.target.device} ({kinds}); "
+            f"they may be {share:.0%} of the latency, or several times that. First: {layers[0].kernel}. "
+            f"Run: {run}, or predict with --measure-missing",
+            sorted({each.kernel for each in layers}),
         )
 
     def for_space(self, space: Space, statistic: str) -> SpaceKernels | Refusal:
@@ -156,10 +142,9 @@ class OnnxLatency:
             return Refusal(f"{self.name} knows the statistics {', '.join(self.statistics)}, not {statistic}.")
         specs = slots.distinct_specs(space)
         try:
-            kernels = [_known(each) for each in network_kernels(map(_alone, specs), self.target)]
+            kernels = [_known(each) for each in network_kernels(map(ops.single, specs), self.target)]
             distinct = list(dict.fromkeys(kernel for each in kernels for kernel in each))
-            again = command("profile", kernels=KERNELS, **self.target.options)
-            self._require(distinct, self.prices.of(distinct)[0], space.name, again)
+            self._require(distinct, space.name)
         except HwbenchError as error:
             return Refusal(f"{self.name} cannot price {space.name}: {error}", error)
         facts = self.facts(statistic, space.name)
@@ -175,11 +160,10 @@ class OnnxLatency:
                 phases = network_kernels([phase.network for phase in workload.phases], self.target)
                 often = [phase.repeat for phase in workload.phases]
                 specs = [spec for each, n in zip(phases, often, strict=True) for spec in _known(each) * n]
-                ms, _, measured, reading = self.prices.in_network(specs)
-                again = command("profile", kernels=KERNELS, **self.target.options)
-                self._require(specs, ms, "the network", again)
-                shares = _shares(specs, ms, reading, part)
-                answers.append((shares.sum(), terms_of(specs, self.prices).doubt_ms, shares[measured].sum()))
+                ms, _, price, reading = self.prices.in_network(specs)
+                self._require(specs, "the network")
+                parts = shares(specs, ms, reading, part)
+                answers.append((parts.sum(), terms_of(specs, self.prices).doubt_ms, parts[price == MEASURED].sum()))
         except HwbenchError as error:
             return Refusal(f"{self.name} cannot price {len(workloads)} networks: {error}", error)
         value, doubt_ms, measured_ms = np.array(answers, float).reshape(-1, 3).T
@@ -205,13 +189,15 @@ class OnnxLatency:
             "calibration in turn",
         )
 
-    def _require(self, specs: Sequence[OpSpec], ms: np.ndarray, what: str, again: str) -> None:
-        missing = sorted({spec.key for spec, price in zip(specs, ms, strict=True) if np.isnan(price)})
+    def _require(self, specs: Sequence[OpSpec], what: str) -> None:
+        """Raises MissingOps where a space has kernels like none that was measured: its networks must be told apart."""
+        price = self.prices.of(specs)[2]
+        missing = sorted({spec.key for spec, each in zip(specs, price, strict=True) if each == BOUNDED})
         if missing:
             kinds = sorted({str(OpSpec.parse(key)["type"]) for key in missing})
             raise MissingOps(
-                f"{what}: {len(missing)} kernels have no price on {self.target.device} ({', '.join(kinds)}); first: "
-                f"{missing[0]}. Run: {again}",
+                f"{what}: {len(missing)} kernels are like none that was measured on {self.target.device} ({', '.join(kinds)}); "
+                f"first: {missing[0]}. Run: {command('profile', kernels=KERNELS, **self.target.options)}",
                 missing,
             )
 
@@ -269,7 +255,7 @@ class SpaceKernels:
     def _ops(self) -> Mapping[bool, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Of each op, with weights in the cache and with weights from memory: (ms, ms of measured kernels, doubt by kernel)."""
         distinct = list(dict.fromkeys(kernel for each in self.kernels for kernel in each))
-        ms, doubt, measured = self.prices.of(distinct)
+        ms, doubt, price = self.prices.of(distinct)
         often = np.zeros((len(self.kernels), len(distinct)))
         at = {kernel: i for i, kernel in enumerate(distinct)}
         for row, each in zip(often, self.kernels, strict=True):
@@ -277,17 +263,10 @@ class SpaceKernels:
         found = {}
         for memory in (False, True):
             reading_ms = np.array([weights_mb(kernel) for kernel in distinct]) * self.prices.stream_ms_per_mb * memory
-            price = np.maximum(ms, reading_ms)
-            shares = _shares(distinct, price, reading_ms > ms, self.part)
-            found[memory] = (often @ shares, often @ (shares * measured), often * (price * doubt))
+            slower = np.maximum(ms, reading_ms)
+            parts = shares(distinct, slower, reading_ms > ms, self.part)
+            found[memory] = (often @ parts, often @ (parts * (price == MEASURED)), often * (slower * doubt))
         return found
-
-
-def _shares(specs: Sequence[OpSpec], ms: np.ndarray, reading: np.ndarray, part: OnnxStatistic) -> np.ndarray:
-    """What each kernel adds to the calibrated latency; kernels that last as long as reading their weights are not scaled."""
-    weights = np.array([part.weights[term] for term in TERMS])
-    beside = np.array([[0.0, *node_terms(spec)] for spec in specs]) @ weights
-    return np.asarray(beside + np.where(reading, ms, weights[0] * ms))
 
 
 def _latencies(value: np.ndarray, doubt_ms: np.ndarray, measured_ms: np.ndarray, part: OnnxStatistic) -> Latencies:
@@ -303,17 +282,9 @@ def _known(detected: Detected) -> list[OpSpec]:
         DataError: the runtime runs a node that is no kernel.
     """
     if detected.unknown:
-        node, why = next(iter(detected.unknown.items()))
-        raise DataError(f"node '{node}' cannot be priced: {why}")
-    return [spec for _, spec in detected.layers]
-
-
-def _alone(spec: OpSpec) -> Network:
-    """A network of one op."""
-    inputs, outputs = ops.op_of(spec).signature(spec)
-    builder = NetworkBuilder(*inputs)
-    builder.add("op", spec, *(each.name for each in inputs))
-    return builder.build(*("op" if i == 0 else f"op:{i}" for i in range(len(outputs))))
+        first = detected.unknown[0]
+        raise DataError(f"node '{first.name}' cannot be priced: {first.why}")
+    return [spec for kernel in detected.kernels if (spec := kernel.spec) is not None for _ in range(kernel.times)]
 
 
 def network_kernels(networks: Iterable[Network], target: Target) -> Iterator[Detected]:
@@ -360,21 +331,43 @@ def nothing_fitted(target: Target) -> UsageError:
     )
 
 
-def measured_rows(target: Target, card: OnnxCard) -> dict[str, float]:
+def measured_rows(target: Target, setting: Setting, card: OnnxCard) -> dict[str, float]:
     """Kernels measured on the card's machine, also after it was fitted (`hwbench profile --model`)."""
     path = target.workspace.find("luts", target.device, f"{target.runtime}.parquet")
     if path is None:
         return {}
     table = Lut.read(path)
     alike = not table.environment.differences(Environment(card.environment))
-    return kernel_rows(table, target.setting) if alike else {}
+    return kernel_rows(table, setting) if alike else {}
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """Someone's ONNX file and how it is run."""
+
+    path: str | Path
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    fills: Mapping[str, float] = field(default_factory=dict)
+
+    def detect(self, target: Target) -> Detected:
+        """Its kernels."""
+        return kernel_detection.detect(self.path, target.runtime, target.setting, self.shapes, self.fills)
+
+    @property
+    def options(self) -> Mapping[str, Value]:
+        """For `command`: what names its inputs."""
+        return {"shape": {name: tuple(sides) for name, sides in self.shapes.items()}, "fill": dict(self.fills)}
 
 
 def predict_file(
-    model: str | Path, target: Target, statistic: str = "min", shapes: Mapping[str, Sequence[int]] | None = None
+    model: ModelFile, target: Target, statistic: str = "min", measure_missing: bool = False, tick: Tick = no_tick
 ) -> ModelLatency:
-    """The latency of an ONNX file on a target."""
+    """The latency of an ONNX file on a target; kernels without a row that matter are measured first where asked."""
     space_latency.check_statistic(statistic)
     registry.get("runtime", target.runtime)
-    detected = kernel_detection.detect(model, target.runtime, target.setting, shapes)
-    return load(target).predict_model(detected, statistic)
+    detected = model.detect(target)
+    asked = load(target)
+    if measure_missing and (specs := asked.priced(detected, statistic).worth_measuring()):
+        profile_specs(specs, replace(target, setting=asked.prices.setting), tick=tick)
+        asked = load(target)
+    return asked.predict_model(detected, statistic, model.options)

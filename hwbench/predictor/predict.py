@@ -17,10 +17,12 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.predictor import models, onnx_latency
 from hwbench.predictor.base import Latencies, LatencyModel
+from hwbench.predictor.onnx_latency import ModelFile
 from hwbench.predictor.space_latency import Fitted, check_statistic
 from hwbench.space import lowering
 from hwbench.space.architectures import of_values, read
@@ -39,6 +41,8 @@ def predict(
     example: Any = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     fills: Mapping[str, float] | None = None,
+    measure_missing: bool = False,
+    tick: Tick = no_tick,
 ) -> Any:
     """The latency of what is given, with an interval and what it rests on.
 
@@ -53,6 +57,8 @@ def predict(
         example: What the torch module is called with: a tensor, a tuple, or a mapping of keywords.
         shapes: Input name -> shape, for inputs an ONNX file leaves open.
         fills: Input name -> the number it is filled with where data decide what an ONNX file runs.
+        measure_missing: Measure the kernels of a model that have no row and matter, on a device that can be reached.
+        tick: Progress of that.
 
     Returns:
         A list of dictionaries for architectures of a space; a `ModelLatency` for a model.
@@ -64,7 +70,7 @@ def predict(
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
-        return onnx_latency.predict_file(model, target, statistic, shapes)
+        return onnx_latency.predict_file(ModelFile(model, shapes or {}, fills or {}), target, statistic, measure_missing, tick)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
     if example is None:
@@ -72,7 +78,8 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         path = Path(folder) / "module.onnx"
         _export(model, example, path)
-        found = onnx_latency.predict_file(path, target, statistic, shapes)
+        own = ModelFile(path, shapes or {}, fills or {})
+        found = onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
     return replace(found, model=type(model).__name__)
 
 

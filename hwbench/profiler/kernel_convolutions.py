@@ -37,7 +37,9 @@ def blocked(weight: float, *steps: Step, into: str = "{(channels+15)//16*16}", r
 
 def pool(weight: float, name: str, version: int) -> Family:
     """A window moved over an image."""
-    cases: list[Given] = [{"kernel": k, "stride": s, "pad": p} for k, s, p in ((3, 2, 1), (2, 2, 0), (3, 1, 1), (5, 1, 2), (13, 1, 6))]
+    cases: list[Given] = [
+        {"kernel": k, "stride": s, "pad": p} for k, s, p in ((3, 2, 1), (2, 2, 0), (3, 1, 1), (5, 1, 2), (13, 1, 6))
+    ]
     channels = "{blocks}" if "nchwc" in name else "{channels}"
     out = {"out": "{(side+2*pad-kernel)//stride+1}", "out2": "{(wide+2*pad-kernel)//stride+1}"}
     made = kernel(f"f1x{channels}x{{side}}x{{wide}}", f"f1x{channels}x{{out}}x{{out2}}", POOLING)
@@ -57,7 +59,10 @@ POINTWISE: Sequence[Step] = (
     Either(
         0.12,
         {"side": 1, "wide": 1, "stride": 1},
-        [Either(0.1, {"side": 1, "wide": (40, 80, 128, 256, 400, 1024, 4096, 8400)}, MAPS), Either(0.06, {"stride": 2}, {"stride": 1})],
+        [
+            Either(0.1, {"side": 1, "wide": (40, 80, 128, 256, 400, 1024, 4096, 8400)}, MAPS),
+            Either(0.06, {"stride": 2}, {"stride": 1}),
+        ],
     ),
     {**SQUARE, "kernel": 1, "pad": 0},
 )
@@ -65,14 +70,18 @@ DENSE_KERNEL = OneOf(
     [
         [{"stride": 1}, OneOf([{"kernel": k, "pad": k // 2} for k in (2, 3, 3, 3, 3, 3, 5)])],
         [{"stride": 2}, OneOf([{"kernel": k, "pad": k // 3} for k in (2, 3, 3, 3)])],
-        [{"stride": 1}, OneOf([{"kernel": a, "kernel2": b, "pad": a // 2, "pad2": b // 2} for a, b in ((1, 3), (3, 1), (1, 5), (5, 1))])],
+        [
+            {"stride": 1},
+            OneOf([{"kernel": a, "kernel2": b, "pad": a // 2, "pad2": b // 2} for a, b in ((1, 3), (3, 1), (1, 5), (5, 1))]),
+        ],
         {"stride": 1, "kernel": 3, "dilation": (2, 4, 8, 16), "pad": "{dilation}"},
     ],
     (0.6, 0.22, 0.1, 0.08),
 )
 DEPTHWISE: Sequence[Step] = (
     {"channels": CHANNELS, "kernel": (3, 3, 3, 5, 5, 7, 9), "pad": "{kernel//2}"},
-    OneOf([{"stride": 1}, {"stride": 2}, {"stride": 1, "kernel": 1}, {"stride": 1, "kernel": 3, "dilation": (2, 4), "pad": "{dilation}"}],
+    OneOf([{"stride": 1}, {"stride": 2}, {"stride": 1, "kernel": 1},
+           {"stride": 1, "kernel": 3, "dilation": (2, 4), "pad": "{dilation}"}],
           (0.65, 0.22, 0.08, 0.05)),
     *MAPS,
     {"filters": "{channels}", "groups": "{blocks}", "depth": 1},
@@ -144,7 +153,13 @@ UPWARD: Sequence[Step] = (
 )
 """A transposed convolution: about twice the side."""
 GROUPED_BLOCKS: Sequence[Step] = (
-    {"width": (16, 32, 48, 64, 96, 112), "groups": (2, 3, 4, 7, 8, 12, 16, 32), "stride": (1, 1, 2), "side": SIDES[3:], "wide": "{side}"},
+    {
+        "width": (16, 32, 48, 64, 96, 112),
+        "groups": (2, 3, 4, 7, 8, 12, 16, 32),
+        "stride": (1, 1, 2),
+        "side": SIDES[3:],
+        "wide": "{side}",
+    },
     {"channels": "{width*groups}", "kernel": 3, "kernel2": 3, "pad": 1, "pad2": 1, "dilation": 1, **OUT},
     Either(0.6, {"activation": "activation.s.Relu-"}, {"activation": ""}),
     kernel(
@@ -176,10 +191,18 @@ DEPTHWISE_PLAIN = Either(
         pad="{kernel//2}",
     ),
     [
-        {"channels": (6, 9, 12, 20, 22, 36, 60, 100), "kernel": (3, 5), "stride": (1, 2), "pad": "{kernel//2}", **SQUARE_WINDOW},
+        {
+            "channels": (6, 9, 12, 20, 22, 36, 60, 100),
+            "kernel": (3, 5),
+            "stride": (1, 2),
+            "pad": "{kernel//2}",
+            **SQUARE_WINDOW,
+        },
         *MAPS,
         {"groups": "{channels}", **OUT},
-        kernel("f1x{channels}x{side}x{wide} w{channels}x1x{kernel}x{kernel2} w{channels}", "f1x{channels}x{out}x{out2}", WINDOW),
+        kernel(
+            "f1x{channels}x{side}x{wide} w{channels}x1x{kernel}x{kernel2} w{channels}", "f1x{channels}x{out}x{out2}", WINDOW
+        ),
     ],
 )
 """Every channel by itself in the common layout: sequences, and images whose channels fill no vectors."""
@@ -196,7 +219,14 @@ FUSED_PLAIN: Sequence[Step] = (
 )
 """Convolution that takes its activation in, of channels that fill no vectors: squeeze-and-excitation of small nets."""
 INTEGER: Sequence[Step] = (
-    {"channels": (1, 3, *CHANNELS[:18]), "filters": CHANNELS[:20], "stride": 1, "groups": 1, "dilation": 1, "depth": "{channels}"},
+    {
+        "channels": (1, 3, *CHANNELS[:18]),
+        "filters": CHANNELS[:20],
+        "stride": 1,
+        "groups": 1,
+        "dilation": 1,
+        "depth": "{channels}",
+    },
     *MAPS,
     OneOf([{"kernel": 1, "pad": 0}, {"kernel": 3, "pad": 1}, {"kernel": 3, "pad": 1, "stride": 2}], (0.45, 0.4, 0.15)),
     Either(0.15, {"filters": "{channels}", "groups": "{channels}", "depth": 1, "kernel": 3, "pad": 1}, {}),

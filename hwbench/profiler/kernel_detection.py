@@ -1,8 +1,8 @@
 """What a runtime makes of an ONNX model: the kernels it executes after its own fusions, with all their shapes.
 
 The runtime optimises the model itself, writes down what it will run and infers every shape. None of that needs the
-weights (light_model.py), so that even a model of half a gigabyte takes a fraction of a second. Where data decide a shape, or
-which branch is taken and how often a loop runs, shapes cannot be inferred: then the model itself is run once, on the inputs that
+weights (light_model.py), so that even a model of half a gigabyte takes a fraction of a second. Where data decide a shape,
+which branch is taken or how often a loop runs, nothing can be inferred: then the model itself is run once, on the inputs that
 `hwbench measure` would give it, and the runtime tells every node it executed.
 
     hwbench predict MODEL.onnx       prices these kernels
@@ -24,6 +24,8 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.executed_nodes import Event, Execution, executions
 from hwbench.profiler.kernel_statement import CONTROL, VIEW, Facts, state, type_of
 from hwbench.profiler.light_model import MODEL, lighten
+from hwbench.profiler.onnx_inputs import OpenInputs, filled
+from hwbench.runtime.base import FreeSides
 
 OPTIMISED, EXPOSED = "optimised.onnx", "exposed.onnx"
 
@@ -89,6 +91,8 @@ def detect(
         DataError: it is not an ONNX model that the runtime can load, or a free side has no size.
     """
     model = Path(path)
+    if model.is_dir():
+        raise UsageError(f"{model} is a folder; give the ONNX file itself.")
     if not model.is_file():
         raise UsageError(f"There is no ONNX model at {model}.")
     engine = registry.get("runtime", runtime)
@@ -100,8 +104,11 @@ def detect(
             lighten(model, source.folder)
             taken = _inferred(source) or _run_once(source)
             original = _types(_read(source.folder / MODEL))
+        except FreeSides as free:
+            raise OpenInputs.of(model, free) from None
         except (ValueError, OSError) as error:
             raise DataError(f"{model}: {error}") from error
+    filled(model, list(taken[1]), source.fills)  # refuses names that no input has
     return _detected(model, *taken, original)
 
 

@@ -14,8 +14,8 @@ WIDTHS = (32, 48, 64, 80, 96, 128, 144, 160, 192, 240, 256, 320, 384, 432, 448, 
 CHANNELS = (16, 24, 32, 40, 48, 64, 72, 80, 96, 112, 128, 144, 160, 192, 240, 256, 288, 320, 384, 480, 512, 576, 672, 768,
             960, 1024, 1152, 1280, 1536, 2048)  # fmt: skip
 TOKENS = (1, 4, 7, 16, 32, 49, 50, 64, 77, 98, 128, 144, 196, 197, 256, 320, 384, 400, 512, 577, 784, 1024, 1568, 3136)
-SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18, 20, 23, 24, 28, 31, 32, 36, 40, 46, 48, 56, 64, 72, 80, 92, 96, 112, 128,
-         144, 150, 160, 184, 192, 224, 256)  # fmt: skip
+SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18, 20, 23, 24, 28, 31, 32, 36, 40, 46, 48, 56, 64, 72, 80, 92, 96, 112,
+         128, 144, 150, 160, 184, 192, 224, 256)  # fmt: skip
 LENGTHS = (4, 8, 12, 16, 20, 25, 32, 40, 50, 62, 64, 80, 100, 120, 150, 160, 184, 200, 240, 256, 320, 368, 400, 512)
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
 HEAD_DIMS = (16, 24, 32, 48, 64, 80, 96, 128)
@@ -82,6 +82,7 @@ def reduction(weight: float, name: str, version: int) -> Family:
         kernel("f1x{tokens}x{width} vln1", "f1x{tokens}x1", "keepdims.i.1"),
         kernel("f1x{tokens}x{width} vl1", "f1x{width}", "keepdims.i.0"),
         kernel("f1x{channels}x{side}x{side} vl2.3", "f1x{channels}x1x1", "keepdims.i.1", channels=CHANNELS),
+        kernel("f1x{channels}x{side}x{side} vl2", "f1x{channels}x{side}", "keepdims.i.0", channels=CHANNELS),
         kernel("f1x{channels}x{side}x{side} vl1", "f1x1x{side}x{side}", "keepdims.i.1", channels=(2, 3, 8, *CHANNELS[:12])),
     ]
     return Family(weight, name, version, [{**TEXT, "side": SIDES}, OneOf(cases)])

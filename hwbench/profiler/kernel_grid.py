@@ -46,7 +46,7 @@ from hwbench.profiler.kernel_forms import (
 
 MAX_MACS = 1.6e9
 """About 20 ms on one core: longer kernels are scarce, and rows of them would take most of the time."""
-MAX_VALUES = 6_000_000
+MAX_VALUES = 9_000_000
 MAX_WEIGHTS = 10_000_000
 
 WHOLE: Given = {"heads": HEADS, "tokens": TOKENS[3:20], "dim": HEAD_DIMS}
@@ -83,6 +83,7 @@ TURNS: Sequence[Step] = (
                 ("1x8x7x8x7x{early}", "1x8x8x7x7x{early}", "0.1.3.2.4.5"),
                 ("1x2x7x2x7x{late}", "1x2x2x7x7x{late}", "0.1.3.2.4.5"),
                 ("{windows}x49x{heads}x32", "{windows}x{heads}x49x32", "0.2.1.3"),
+                ("1x{channels}x1x{side}x{side}", "1x{side}x1x{side}x{channels}", "0.4.2.3.1"),
                 ("1x{channels}x{side//2}x2x{side//2}x2", "1x{channels}x{side//2}x{side//2}x2x2", "0.1.2.4.3.5"),
             )
         ]
@@ -116,7 +117,7 @@ CONCAT = OneOf(
 """Joining a token, channels, or a step to what is kept."""
 LAST = "vl9223372036854775807"
 SLICE: Sequence[Step] = (
-    {**ALL, "tokens": TOKENS[3:]},
+    {**ALL, "tokens": TOKENS[3:], "side": SIDES[6:]},
     OneOf(
         [
             kernel("f1x{tokens}x{2*width} vl0 vl{width} vl2 vl1", "f1x{tokens}x{width}"),
@@ -135,7 +136,7 @@ PARTS = OneOf(
 )
 NARROW: Given = {"tokens": TOKENS, "width": WIDTHS[:20]}
 ROLLED = kernel(
-    "f1x{side}x{side}x{width} vl3.{side-3}", "f1x3x{side}x{width} f1x{side-3}x{side}x{width}", "axis.i.1", side=SIDES
+    "f1x{side}x{side}x{width} vl3.{side-3}", "f1x3x{side}x{width} f1x{side-3}x{side}x{width}", "axis.i.1", side=SIDES[6:]
 )
 EQUAL: Sequence[Step] = (NARROW, PARTS)
 SPLIT = OneOf([EQUAL, EQUAL, [NARROW, {"parts": (2, 3)}, ROLLED]])
@@ -191,6 +192,8 @@ PRODUCT: Given = {"m": TOKENS, "k": WIDTHS, "n": WIDTHS}
 GEMM = "alpha.f.1-beta.f.1-transA.i.0-transB.i.0"
 FUSED_MATMUL = "alpha.f.0p5-transA.i.0-transB.i.1-transBatchA.i.0-transBatchB.i.0"
 KEYS = "f{front}x{tokens}x{dim}"
+BOXES = (100, 400, 1000, 2100, 4096, 8400)
+"""Places where a detector looks."""
 FAMILIES: tuple[Family, ...] = (
     Family(110, "Gemm", 13, [kernel("f{m}x{k} w{k}x{n} w{n}", "f{m}x{n}", GEMM, **PRODUCT)]),
     Family(20, "Gemm", 13, [kernel("f{m}x{k} w{n}x{k} w{n}", "f{m}x{n}", "transB.i.1", **{**PRODUCT, "m": TOKENS[:12]})]),
@@ -209,6 +212,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(8, "com.microsoft.MultiHeadAttention", 1,
            [WHOLE, kernel("{all} {all} {all}", "{all}", "num_heads.i.{heads}", all="f1x{tokens}x{heads*dim}")]),
     Family(36, "Softmax", 13, [*ATTENTION, kernel("f{scores}", "f{scores}", "axis.i.n1")]),
+    Family(8, "Softmax", 13, [kernel("f1x{n}x{classes}", "f1x{n}x{classes}", n=BOXES, classes=(2, 3, 16, 81))]),
+    Family(10, "Softmax", 13, [kernel("f1x{n}x4x{boxes}", "f1x{n}x4x{boxes}", "axis.i.1", n=(2, 3, 16, 21), boxes=BOXES)]),
     normalise(26, "LayerNormalization", 17), normalise(22, "com.microsoft.SkipLayerNormalization", 1, added=2),
     normalise(14, "SimplifiedLayerNormalization", 1, weights=1),
     Family(12, "BatchNormalization", 15, BATCH_NORM), Family(10, "InstanceNormalization", 6, INSTANCE_NORM),
@@ -238,7 +243,8 @@ FAMILIES: tuple[Family, ...] = (
     reduction(8, "ReduceL2", 18),
     conv.pool(16, "com.microsoft.nchwc.MaxPool", 1), conv.pool(10, "com.microsoft.nchwc.AveragePool", 1),
     conv.pool(8, "MaxPool", 12), conv.pool(6, "AveragePool", 19),
-    conv.in_blocks(8, "com.microsoft.nchwc.GlobalAveragePool", "1x1"), conv.in_blocks(6, "com.microsoft.nchwc.GlobalMaxPool", "1x1"),
+    conv.in_blocks(8, "com.microsoft.nchwc.GlobalAveragePool", "1x1"),
+    conv.in_blocks(6, "com.microsoft.nchwc.GlobalMaxPool", "1x1"),
     conv.in_blocks(8, "GlobalAveragePool", "1x1"), conv.in_blocks(5, "GlobalMaxPool", "1x1"),
     conv.in_blocks(26, "com.microsoft.nchwc.ReorderInput", attributes="channels_last.i.0"),
     conv.in_blocks(28, "com.microsoft.nchwc.ReorderOutput", attributes="channels.i.{blocks}-channels_last.i.0"),

@@ -1,4 +1,4 @@
-"""Kernels on 8-bit numbers: products, and what goes from and to floating point (see kernel_grid.py; convolutions stand apart)."""
+"""Kernels on 8-bit numbers, but for convolutions: products, and what goes from and to floating point (see kernel_grid.py)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ def pointwise(weight: float, name: str, operands: str) -> Family:
 
 POOL = kernel("u1x{channels}x{side}x{wide} c0p5 kue c0p5 kue", "u1x{channels}x1x1")
 JOINED = kernel(
-    "c0p5 kue u1x{channels}x{side}x{wide} c0p5 kue u1x{channels}x{side}x{wide} c0p5 kue", "u1x{2*channels}x{side}x{wide}", "axis.i.1"
+    "c0p5 kue u1x{channels}x{side}x{wide} c0p5 kue u1x{channels}x{side}x{wide} c0p5 kue",
+    "u1x{2*channels}x{side}x{wide}",
+    "axis.i.1",
 )
 FAMILIES: tuple[Family, ...] = (
-    Family(28, "com.microsoft.DynamicQuantizeMatMul", 1, DYNAMIC), Family(24, "com.microsoft.MatMulIntegerToFloat", 1, TO_FLOAT),
+    Family(28, "com.microsoft.DynamicQuantizeMatMul", 1, DYNAMIC),
+    Family(24, "com.microsoft.MatMulIntegerToFloat", 1, TO_FLOAT),
     Family(20, "MatMulInteger", 10, [INTEGER]), Family(20, "QLinearMatMul", 21, [QLINEAR]),
     Family(20, "com.microsoft.QGemm", 1, [QGEMM]),
     Family(20, "DynamicQuantizeLinear", 11, [PLANE, kernel("f{sides}", "u{sides} fe ue")]),

@@ -16,7 +16,9 @@ LAYER: Sequence[Step] = (
 """A recurrent layer over a sequence."""
 
 
-def recurrent(weight: float, name: str, version: int, gates: int, more: str = "", states: int = 1, attributes: str = "") -> Family:
+def recurrent(
+    weight: float, name: str, version: int, gates: int, more: str = "", states: int = 1, attributes: str = ""
+) -> Family:
     """A layer with so many gates that takes so many states."""
     operands = (
         f"f{{steps}}x{{batch}}x{{width}} w{{ways}}x{{{gates}*hidden}}x{{width}} w{{ways}}x{{{gates}*hidden}}x{{hidden}} "
@@ -47,7 +49,12 @@ TOP: Sequence[Step] = (
     kernel("f{rows}x{length} vl{kept}", "f{rows}x{kept} i{rows}x{kept}"),
 )
 ARG: Sequence[Step] = (
-    {"rows": (1, 20, 40, 80, 128, 1000, 8400), "length": (2, 8, 16, 75, 100, 1000, 5531), "side": (40, 80, 160, 320), "classes": (2, 3, 21)},
+    {
+        "rows": (1, 20, 40, 80, 128, 1000, 8400),
+        "length": (2, 8, 16, 75, 100, 1000, 5531),
+        "side": (40, 80, 160, 320),
+        "classes": (2, 3, 21),
+    },
     Either(
         0.75,
         kernel("f1x{rows}x{length}", "i1x{rows}", "axis.i.n1-keepdims.i.0"),
@@ -75,16 +82,23 @@ LOOK_UPS = OneOf(
         [MANY_ROWS, kernel("f1x{rows}x{width} ki{n}", "f1x{n}x{width}", "axis.i.1")],
     ]
 )
+SPECTRUM: Sequence[Step] = (
+    {"frames": (20, 50, 100, 400, 1000)},
+    OneOf([{"window": w, "hop": h} for w, h in ((256, 128), (400, 160), (512, 160), (1024, 256))]),
+    kernel("f1x{(frames-1)*hop+window} v{hop} w{window}", "f1x{frames}x{window//2+1}x2"),
+)
 FAMILIES: tuple[Family, ...] = (
     recurrent(32, "LSTM", 14, 4, states=2), recurrent(24, "GRU", 14, 3, attributes="-linear_before_reset.i.1"),
     recurrent(4, "RNN", 14, 1), Family(24, "com.microsoft.DynamicQuantizeLSTM", 1, QUANTISED),
     Family(20, "Loop", 16, LOOP), Family(9, "If", 16, [IF]),
     Family(20, "TopK", 11, TOP), Family(20, "ArgMax", 13, ARG), Family(20, "NonMaxSuppression", 11, [OVERLAPS]),
     Family(12, "ScatterND", 18, [PUT_ROWS]), Family(14, "ScatterElements", 18, [PUT_VALUES]),
-    Family(8, "GatherElements", 13, [TAKE_VALUES]), Family(8, "GatherND", 13, [TAKE_ROWS]), Family(18, "Gather", 13, [LOOK_UPS]),
+    Family(8, "GatherElements", 13, [TAKE_VALUES]), Family(8, "GatherND", 13, [TAKE_ROWS]),
+    Family(18, "Gather", 13, [LOOK_UPS]),
     Family(8, "CumSum", 14, [kernel("f1x{tokens}x{width} v1", "f1x{tokens}x{width}", **TEXT)]),
     Family(6, "Range", 11, [kernel("v0 v{n} v1", "i{n}", n=(1, 8, 20, 80, 200, 501, 1000, 8400))]),
     Family(10, "ConstantOfShape", 20, [kernel("vl1.{tokens}.{width}", "f1x{tokens}x{width}", "value.t.f0", **TEXT)]),
+    Family(10, "STFT", 17, SPECTRUM),
     Family(4, "ReverseSequence", 10, [kernel("f{tokens}x1x{width} i1", "f{tokens}x1x{width}", "batch_axis.i.1-time_axis.i.0",
                                              tokens=TOKENS, width=CHANNELS)]),
 )  # fmt: skip

@@ -22,10 +22,12 @@ VIEW, VIEW_VERSION = "Identity", 13
 """What every view is stated as: one row answers for all of them."""
 CONTROL = ("If", "Loop", "Scan")
 """Nodes that run graphs of their own; what is inside is told apart from what entering it costs."""
-REDUCTIONS = tuple(f"Reduce{name}" for name in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare"))
+REDUCED = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+REDUCTIONS = tuple(f"Reduce{name}" for name in REDUCED)
 SAID_BY_SHAPE: Mapping[str, tuple[int, ...]] = {
-    "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Resize": (1, 2, 3), "Upsample": (1,),
-    "Range": (0, 1, 2), "TopK": (1,), "Split": (1,), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,), "NonMaxSuppression": (2,),
+    "Expand": (1,), "ConstantOfShape": (0,), "Tile": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Resize": (1, 2, 3),
+    "Upsample": (1,), "Range": (0, 1, 2), "TopK": (1,), "Split": (1,), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,),
+    "NonMaxSuppression": (2,),
     **dict.fromkeys(REDUCTIONS, (1,)),
 }  # fmt: skip
 """Type -> inputs that say how to cut, turn or fill: kept by value."""
@@ -64,7 +66,8 @@ def state(facts: Facts) -> OpSpec:
     if kind in CONTROL:
         carried = sum(o.letter != "o" for o in outputs)
         way = "If" if kind == "If" else "Loop"
-        return _spec(way, 16, [Operand("f", (1,))] * max(carried, 1), [Operand("f", (1,))] * max(carried, 1), _turns(facts, way))
+        values = [Operand("f", (1,))] * max(carried, 1)
+        return _spec(way, 16, values, values, _turns(facts, way))
     inputs = [_input(kind, facts, i, outputs) for i in range(len(facts.node.input))]
     while inputs and inputs[-1].letter == "o":
         inputs.pop()

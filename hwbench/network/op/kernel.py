@@ -68,7 +68,7 @@ class Kernel(Primitive):
         kind = str(spec["type"])
         domain, _, name = kind.rpartition(".")
         graph.require_version(domain, spec["version"])
-        attributes = {name: value for name, value in attributes_of(spec["attributes"]).items() if value != []}
+        attributes = {name: value for name, value in attributes_of(spec["attributes"]).items() if not _is_empty(value)}
         if kind in CONTROL:
             return CONTROL[kind](graph, list(inputs), attributes)
         parameters = {p.name: p for p in self.parameters(spec)}
@@ -92,6 +92,10 @@ class Kernel(Primitive):
     def description(self, spec: OpSpec) -> tuple[str, dict[str, float]]:
         """What the time of such a kernel depends on, by family: kernels of one group differ in these numbers only."""
         return describe(spec)
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not value
 
 
 def _fan_in(operand: Operand) -> int:
