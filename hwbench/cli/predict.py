@@ -14,7 +14,7 @@ from hwbench.cli import _options as options
 if TYPE_CHECKING:
     from hwbench.predictor.model_latency import ModelLatency
 
-OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "fill", "layers", "statistic")
+OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "fill", "measure_missing", "layers", "statistic")
 """Options that say nothing of rows of a table."""
 
 
@@ -36,6 +36,9 @@ def run(
     dtype: options.Dtype = "fp32",
     shape: options.Shapes = None,
     fill: options.Fills = None,
+    measure_missing: Annotated[
+        bool, typer.Option("--measure-missing", help="Measure kernels of the model that matter and have no row, then go on.")
+    ] = False,
     layers: Annotated[int, typer.Option("--layers", help="Slowest kernels of a model to list.")] = 12,
     workspace: options.Workspace = options.HERE,
     statistic: options.Statistic = "min",
@@ -69,11 +72,19 @@ def run(
     }
     if model is not None:
         with options.runnable(context):
-            _model(model, {**asked, "shapes": options.shapes(shape), "fills": options.fills(fill)}, layers, out, json)
+            _model(
+                model,
+                {**asked, "shapes": options.shapes(shape), "fills": options.fills(fill), "measure_missing": measure_missing},
+                layers,
+                out,
+                json,
+            )
     elif space is None or arch is None:
         raise UsageError(f"{given[0]} belong together; one of them is missing.")
     else:
-        options.refuse(context, ("shape", "fill", "layers"), "architectures have shapes and ops of their own")
+        options.refuse(
+            context, ("shape", "fill", "measure_missing", "layers"), "architectures have shapes and ops of their own"
+        )
         _architectures(space, arch, asked, out, json)
 
 
@@ -116,26 +127,40 @@ def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
 
 def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None, json: bool) -> None:
     import hwbench
+    from hwbench.core.typed_json import encode
     from hwbench.study import answer_files
 
     if out is not None:
         answer_files.check_ending(out, answer_files.OF_A_MODEL, "a model's answer")
-    found: ModelLatency = hwbench.predict(model, **asked)
+    with console.progress("measuring kernels") as tick:
+        found: ModelLatency = hwbench.predict(model, **asked, tick=tick)
+    document = {**encode(found), "coverage": found.coverage, "shares": found.shares}
     if out is not None:
-        answer_files.write_model(found, found, out, asked["workspace"])
+        answer_files.write_model(found, document, out, asked["workspace"])
     if json:
-        console.emit_json(found)
+        console.emit_json(document)
         return
     console.table(*_slowest(found, layers))
     if found.fused:
         typer.echo(f"fused by {found.runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
     console.predictor_of("latency_ms", found.predictor, "networks of spaces left out in turn")
-    typer.echo(f"from {found.source}; {found.coverage:.0%} of the latency from measured kernels, the rest modelled")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    shares = ", ".join(f"{share:.3g} % {price}" for price, share in _percent(found).items())
+    typer.echo(f"from {found.source}; of the latency {shares}")
     typer.echo(
         f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
         f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
     )
     _say_written(out)
+
+
+def _percent(found: ModelLatency) -> dict[str, float]:
+    """Shares in percent, to a tenth, that add up to 100: the largest takes what rounding leaves."""
+    rounded = {price: round(100 * share, 1) for price, share in found.shares.items()}
+    largest = max(rounded, key=lambda price: rounded[price])
+    rounded[largest] = round(100 - sum(share for price, share in rounded.items() if price != largest), 1)
+    return rounded
 
 
 def _say_written(out: Path | None) -> None:
@@ -152,10 +177,10 @@ def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:
     rows = [
         {
             "kernel": console.short(key),
-            "times": len(kinds[key]),
+            "times": sum(layer.times for layer in found.layers if layer.kernel == key),
             "ms": sum(kinds[key]),
             "share": f"{sum(kinds[key]) / found.latency_ms:.1%}",
-            "price": "measured" if first[key].measured else f"modelled, +-{first[key].doubt:.0%}",
+            "price": first[key].price + ("" if first[key].measured else f", +-{first[key].doubt:.0%}"),
             "first layer": first[key].name,
         }
         for key in sorted(kinds, key=lambda key: -sum(kinds[key]))[:n]

@@ -34,6 +34,8 @@ STREAMED_BYTES = 60_000_000
 """Single-row products with more weights than this tell how fast memory is read: few last caches hold them."""
 THIN = 4
 """Rows up to which a product does less arithmetic than reading."""
+MOST_BOUNDED = 0.1
+"""Share of a network that may be bounded only, if it is to calibrate others or to be told apart from them."""
 ALIKE = 0.5
 """How far kernels of one group are wrong in the same direction: correlation of their errors."""
 EXTRAPOLATION = 1e4
@@ -77,6 +79,15 @@ class Prices:
         weights = np.array([weights_mb(spec) for spec in specs])
         reading_ms = weights * self.stream_ms_per_mb * (weights.sum() * 1e6 > self.cache_bytes)
         return np.maximum(ms, reading_ms), doubt, price, reading_ms > ms
+
+
+    def too_little_known(self, specs: Sequence[OpSpec]) -> list[str]:
+        """Keys of kernels that are only bounded, where they are more than a crumb of the sum; else nothing."""
+        ms, _, price, _ = self.in_network(specs)
+        bounded = price == BOUNDED
+        if ms[bounded].sum() <= MOST_BOUNDED * ms.sum():
+            return []
+        return sorted({spec.key for spec, unknown in zip(specs, bounded, strict=True) if unknown})
 
 
 def weights_mb(spec: OpSpec) -> float:

@@ -40,7 +40,6 @@ from hwbench.predictor.kernel_prices import (
     stream_ms_per_mb,
     terms_of,
 )
-from hwbench.predictor.model_latency import BOUNDED
 from hwbench.predictor.onnx_latency import KERNELS, folder_name, network_kernels
 from hwbench.predictor.op_latency import OpModel, known
 from hwbench.space import lowering
@@ -148,10 +147,8 @@ def _kernels(architectures: Architectures, target: Target) -> dict[str, list[OpS
 
 
 def _require_prices(kernels: Mapping[str, Sequence[OpSpec]], prices: Prices, target: Target) -> None:
-    """Raises MissingOps if a network holds a kernel like none that was measured: what is bounded cannot calibrate."""
-    specs = list({spec: None for each in kernels.values() for spec in each})
-    missing = sorted(spec.key for spec, price in zip(specs, prices.of(specs)[2], strict=True) if price == BOUNDED)
-    if missing:
+    """Raises MissingOps if much of a network is like nothing that was measured: what is bounded cannot calibrate."""
+    if missing := sorted({key for each in kernels.values() for key in prices.too_little_known(each)}):
         raise MissingOps(
             f"{len(missing)} kernels of the calibration networks are like none measured at {target.setting.key}; first: "
             f"{missing[0]}. Run: {command('profile', kernels=KERNELS, **target.options)}",

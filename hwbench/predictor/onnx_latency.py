@@ -191,9 +191,7 @@ class OnnxLatency:
 
     def _require(self, specs: Sequence[OpSpec], what: str) -> None:
         """Raises MissingOps where a space has kernels like none that was measured: its networks must be told apart."""
-        price = self.prices.of(specs)[2]
-        missing = sorted({spec.key for spec, each in zip(specs, price, strict=True) if each == BOUNDED})
-        if missing:
+        if missing := self.prices.too_little_known(specs):
             kinds = sorted({str(OpSpec.parse(key)["type"]) for key in missing})
             raise MissingOps(
                 f"{what}: {len(missing)} kernels are like none that was measured on {self.target.device} ({', '.join(kinds)}); "

@@ -267,7 +267,7 @@ def _options(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = setting["threads"]
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong is raised, and told in one line
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.add_session_config_entry("session.force_spinning_stop", "1")
     for side, size in free.items():
