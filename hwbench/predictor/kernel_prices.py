@@ -80,7 +80,6 @@ class Prices:
         reading_ms = weights * self.stream_ms_per_mb * (weights.sum() * 1e6 > self.cache_bytes)
         return np.maximum(ms, reading_ms), doubt, price, reading_ms > ms
 
-
     def too_little_known(self, specs: Sequence[OpSpec]) -> list[str]:
         """Keys of kernels that are only bounded, where they are more than a crumb of the sum; else nothing."""
         ms, _, price, _ = self.in_network(specs)
@@ -144,18 +143,23 @@ def terms_of(specs: Sequence[OpSpec], prices: Prices) -> Terms:
 
 
 def doubt_of(specs: Sequence[OpSpec], off_ms: np.ndarray) -> float:
-    """How far the sum of prices may be off, in ms, from how far each may be.
+    """How far the sum of prices may be off, in ms, from how far each may be; a price is wrong the same way each time."""
+    distinct = list(dict.fromkeys(specs))
+    at = {spec: i for i, spec in enumerate(distinct)}
+    off = np.bincount([at[spec] for spec in specs], off_ms, len(distinct)) if specs else np.zeros(0)
+    return float(doubts_of(off[None, :], membership(distinct))[0])
 
-    A kernel's price is wrong the same way each time it runs, and kernels of one group are partly wrong the same way.
-    """
-    off: dict[OpSpec, float] = {}
-    for spec, part in zip(specs, off_ms, strict=True):
-        off[spec] = off.get(spec, 0.0) + float(part)
-    groups: dict[str, list[float]] = {}
-    for spec, part in off.items():
-        groups.setdefault(ops.describe(spec)[0], []).append(part)
-    squares = [ALIKE * sum(parts) ** 2 + (1 - ALIKE) * sum(part**2 for part in parts) for parts in groups.values()]
-    return float(np.sqrt(sum(squares)))
+
+def membership(specs: Sequence[OpSpec]) -> np.ndarray:
+    """[kernel, group] -> whether the kernel is of that group."""
+    groups = [ops.describe(spec)[0] for spec in specs]
+    each = list(dict.fromkeys(groups))
+    return np.array([[mine == group for group in each] for mine in groups], float).reshape(len(specs), len(each))
+
+
+def doubts_of(off_ms: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The same for many networks: off_ms[network, kernel]. Kernels of one group are partly wrong the same way."""
+    return np.asarray(np.sqrt(ALIKE * ((off_ms @ groups) ** 2).sum(axis=1) + (1 - ALIKE) * (off_ms**2).sum(axis=1)))
 
 
 def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray) -> np.ndarray:

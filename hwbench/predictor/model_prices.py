@@ -35,6 +35,8 @@ class Priced:
 
     kernels: tuple[DetectedKernel, ...]
     shares_ms: np.ndarray
+    off_ms: np.ndarray
+    """How far each price may be off, before it is calibrated: what intervals are calibrated on."""
     doubt: np.ndarray
     price: np.ndarray
     setting: Setting
@@ -54,7 +56,7 @@ class Priced:
 
     def _doubt_ms(self, counted: np.ndarray) -> float:
         """Of the kernels counted; what cannot be stated stands by itself."""
-        off = self.shares_ms * self.doubt * counted
+        off = self.off_ms * counted
         stated = [i for i, kernel in enumerate(self.kernels) if kernel.spec is not None]
         lone = [i for i, kernel in enumerate(self.kernels) if kernel.spec is None]
         specs = [spec for i in stated if (spec := self.kernels[i].spec) is not None]
@@ -70,7 +72,7 @@ class Priced:
     def worth_measuring(self) -> list[OpSpec]:
         """Kernels without a row, those that leave most doubt first, until the rest is known well enough."""
         off: dict[OpSpec, float] = {}
-        for kernel, ms, price in zip(self.kernels, self.shares_ms * self.doubt, self.price, strict=True):
+        for kernel, ms, price in zip(self.kernels, self.off_ms, self.price, strict=True):
             if kernel.spec is not None and price != MEASURED:
                 off[kernel.spec] = off.get(kernel.spec, 0.0) + float(ms)
         order = sorted(off, key=lambda spec: -off[spec])
@@ -100,10 +102,11 @@ def price_model(kernels: tuple[DetectedKernel, ...], prices: Prices, part: OnnxS
     times = np.array([kernel.times for kernel in kernels], float)
     ms = np.full(len(kernels), float(prices.bound.call_ms * np.exp(prices.bound.kinds[""][0])))
     doubt, price = np.full(len(kernels), UNSTATED), np.full(len(kernels), BOUNDED, object)
+    off = ms * doubt
     if specs:
         own_ms, doubt[stated], price[stated], reading = prices.in_network(specs)
-        ms[stated] = shares(specs, own_ms, reading, part)
-    return Priced(kernels, ms * times, doubt, price, setting, part)
+        ms[stated], off[stated] = shares(specs, own_ms, reading, part), own_ms * doubt[stated]
+    return Priced(kernels, ms * times, off * times, doubt, price, setting, part)
 
 
 def shares(specs: Sequence[OpSpec], ms: np.ndarray, reading: np.ndarray, part: OnnxStatistic) -> np.ndarray:

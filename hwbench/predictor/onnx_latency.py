@@ -40,7 +40,7 @@ from hwbench.predictor import space_latency
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import ONNX, OnnxCard, OnnxStatistic
 from hwbench.predictor.kernel_bound import Bound
-from hwbench.predictor.kernel_prices import Prices, kernel_rows, terms_of, weights_mb
+from hwbench.predictor.kernel_prices import Prices, doubts_of, kernel_rows, membership, terms_of, weights_mb
 from hwbench.predictor.model_latency import BOUNDED, MEASURED, ModelLatency
 from hwbench.predictor.model_prices import Priced, price_model, shares
 from hwbench.predictor.op_latency import OpModel
@@ -224,7 +224,7 @@ class SpaceKernels:
             mine = from_memory == memory
             value, measured, doubts = self._ops[memory]
             often = counts[mine]
-            found[:, mine] = often @ value, np.sqrt(((often @ doubts) ** 2).sum(axis=1)), often @ measured
+            found[:, mine] = often @ value, doubts_of(often @ doubts, self._groups), often @ measured
         return _latencies(found[0], found[1], found[2], self.part)
 
     @cached_property
@@ -250,9 +250,18 @@ class SpaceKernels:
         return np.array([sum(map(weights_mb, each)) for each in self.kernels])
 
     @cached_property
+    def _distinct(self) -> list[OpSpec]:
+        """All kernels, each once."""
+        return list(dict.fromkeys(kernel for each in self.kernels for kernel in each))
+
+    @cached_property
+    def _groups(self) -> np.ndarray:
+        return membership(self._distinct)
+
+    @cached_property
     def _ops(self) -> Mapping[bool, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Of each op, with weights in the cache and with weights from memory: (ms, ms of measured kernels, doubt by kernel)."""
-        distinct = list(dict.fromkeys(kernel for each in self.kernels for kernel in each))
+        distinct = self._distinct
         ms, doubt, price = self.prices.of(distinct)
         often = np.zeros((len(self.kernels), len(distinct)))
         at = {kernel: i for i, kernel in enumerate(distinct)}

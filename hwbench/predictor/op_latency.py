@@ -276,7 +276,8 @@ def _arranged(rows: Sequence[Known]) -> dict[tuple[str, ...], list[int]]:
         few = [group for group in alike if len(own[group]) < FEW and len(alike) > 1]
         found.update({(group,): own[group] for group in alike if group not in few})
         if few:
-            found[tuple(few)] = [i for group in alike for i in own[group]][:MOST_POOLED]
+            most = max(MOST_POOLED, sum(len(own[group]) for group in few))
+            found[tuple(few)] = [i for group in alike for i in own[group]][:most]
     return found
 
 

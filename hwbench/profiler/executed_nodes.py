@@ -74,6 +74,31 @@ def executions(
     return [each for place in places for each in _forms(place, told, alike, shared, versions, used)]
 
 
+def name_nodes(model: Any) -> bool:
+    """Names every node that has no name; whether there were any.
+
+    A run tells of a nameless node by its type and its place in its own graph, which several graphs may have.
+    """
+    nodes = list(_all_nodes([model.graph]))
+    taken = {node.name for node in nodes}
+    nameless = [(i, node) for i, node in enumerate(nodes) if not node.name]
+    for i, node in nameless:
+        name = _name(node, i)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        node.name = name
+    return bool(nameless)
+
+
+def _all_nodes(graphs: Sequence[Any]) -> Iterator[Any]:
+    """Those of the model itself first, then those of the graphs inside them."""
+    while graphs:
+        nodes = [node for graph in graphs for node in graph.node]
+        yield from nodes
+        graphs = [inner for node in nodes for inner in _inner(node)]
+
+
 def _name(node: Any, index: int) -> str:
     return str(node.name) or f"{node.op_type.lower()}_{index}"
 

@@ -21,13 +21,13 @@ from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.network.kernel_canonical import canonical
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.profiler.executed_nodes import Event, Execution, executions
+from hwbench.profiler.executed_nodes import Event, Execution, executions, name_nodes
 from hwbench.profiler.kernel_statement import CONTROL, VIEW, Facts, state, type_of
-from hwbench.profiler.light_model import MODEL, lighten
+from hwbench.profiler.light_model import MODEL, lighten, take_in
 from hwbench.profiler.onnx_inputs import OpenInputs, filled
 from hwbench.runtime.base import FreeSides
 
-OPTIMISED, EXPOSED = "optimised.onnx", "exposed.onnx"
+OPTIMISED, EXPOSED, NAMED, WEIGHTS = "optimised.onnx", "exposed.onnx", "named.onnx", "weights.bin"
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,25 @@ def _run_once(source: _Source) -> Taken:
     """All nodes that one run of the model executes, with the shapes they met."""
     engine, target = source.engine, source.folder / OPTIMISED
     target.unlink(missing_ok=True)
-    inputs, told = engine.executed(str(source.model), str(target), source.setting, source.shapes, source.fills)
+    inputs, told = engine.executed(str(_named(source)), str(target), source.setting, source.shapes, source.fills)
     found = executions(_read(target), inputs, [Event(*each) for each in told])
     loops = [each for each in found if each.node.op_type in CONTROL and each.iterations > 1]
     note = "data decide shapes or what is executed: this is one run on the inputs that `hwbench measure` gives"
     return found, inputs, (note, *(f"loop {each.name} ran {each.iterations} times" for each in loops))
+
+
+def _named(source: _Source) -> Path:
+    """The model, or where it has nodes without a name a copy in which all have one: by its name an event finds its node."""
+    import onnx
+
+    model = _read(source.model)
+    if not name_nodes(model):
+        return source.model
+    outside = [each for each in model.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL]
+    for tensor in outside:
+        take_in(tensor, source.model)
+    onnx.save(model, str(source.folder / NAMED), save_as_external_data=bool(outside), location=WEIGHTS)
+    return source.folder / NAMED
 
 
 def _read(path: Path) -> Any:

@@ -255,7 +255,7 @@ FAMILIES: tuple[Family, ...] = (
     counting(4, "Cast", 13, "i*", "b", "to.i.9"), counting(4, "Cast", 13, "i*", "j", "to.i.6"),
     counting(4, "Add", 14, "i* v1", "i"), counting(4, "Equal", 19, "i* v1", "b"), counting(4, "Not", 1, "b*", "b"),
     counting(4, "And", 7, "b* b*", "b"), counting(4, "CumSum", 14, "i* v1", "i"), counting(4, "Greater", 13, "i* i*", "b"),
-    counting(4, "Where", 16, "b* i* v0", "i"), counting(4, "Gather", 13, "i* v0", "i"), counting(4, "Mul", 14, "i* i*", "i"),
+    counting(4, "Where", 16, "b* i* v0", "i"), counting(4, "Gather", 13, "i* vl0", "i"), counting(4, "Mul", 14, "i* i*", "i"),
     Family(3, "MatMul", 13, STREAM, any_size=True), Family(16, conv.BLOCKED, 1, conv.GROUPED_BLOCKS),
     Family(8, "Conv", 11, conv.GROUPED_SEQUENCE), Family(22, "Conv", 11, [conv.DEPTHWISE_PLAIN]),
     Family(20, "Einsum", 12, CONTRACTION),

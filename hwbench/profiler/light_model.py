@@ -69,7 +69,8 @@ def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
     if size < LARGE_BYTES and not outside:
         return bytes(raw[start:end]), 0
     if outside and size < LARGE_BYTES:
-        return _inlined(tensor, model), 0
+        take_in(tensor, model)
+        return bytes(tensor.SerializeToString()), 0
     del tensor.external_data[:]
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", ZEROS), ("offset", "0"), ("length", str(size))):
@@ -78,8 +79,8 @@ def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
     return tensor.SerializeToString(), size
 
 
-def _inlined(tensor: Any, model: Path) -> bytes:
-    """A small weight that lies in a file beside the model, taken in."""
+def take_in(tensor: Any, model: Path) -> None:
+    """Reads a weight that lies in a file beside the model."""
     from onnx import TensorProto
 
     where = {entry.key: entry.value for entry in tensor.external_data}
@@ -92,7 +93,6 @@ def _inlined(tensor: Any, model: Path) -> bytes:
         tensor.raw_data = stream.read(int(where["length"])) if "length" in where else stream.read()
     del tensor.external_data[:]
     tensor.data_location = TensorProto.DEFAULT
-    return bytes(tensor.SerializeToString())
 
 
 def _fields(raw: Any, at: int, end: int, model: Path) -> Iterator[tuple[int, int, int, int]]:

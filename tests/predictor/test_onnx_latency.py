@@ -27,15 +27,18 @@ from hwbench.predictor import card as cards
 from hwbench.predictor import models, onnx_latency, space_latency
 from hwbench.predictor.base import Latencies, LatencyModel, Refusal, SpaceLatency
 from hwbench.predictor.card_types import ONNX, OnnxCard
-from hwbench.predictor.kernel_prices import EXTRAPOLATION, TERMS, Prices, Terms, calibrate, stream_ms_per_mb
-from hwbench.predictor.onnx_latency import OnnxLatency, SpaceKernels
-from hwbench.predictor.op_latency import OpModel
+from hwbench.predictor.kernel_bound import Bound
+from hwbench.predictor.kernel_prices import EXTRAPOLATION, TERMS, Prices, Terms, calibrate, doubt_of, stream_ms_per_mb
+from hwbench.predictor.onnx_latency import ModelFile, OnnxLatency, SpaceKernels
+from hwbench.predictor.op_latency import OpModel, known
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import LEAST, catalogue
 from hwbench.profiler.live_target import current_environment
 from hwbench.space import activity, lowering, slots
 
 HERE = Target.of()
+BOUND = Bound(1e-3, 20e6, 10e6, {"": (0.5, 1.0)})
+"""1 us, 20 GFLOP/s, 10 GB/s; kernels take 1.6 times as long, or anything from 0.6 to 4.5 times."""
 WEIGHTS = (1.1, 0.02, 1e-4)
 
 
@@ -50,6 +53,10 @@ def model() -> OpModel:
     found = OpModel(reach=EXTRAPOLATION, trees=False)
     found.fit(specs, np.array([synthetic_ms(s) for s in specs]), Setting())
     return found
+
+
+def prices_of(model: OpModel, rows: dict[str, float] | None = None, **more) -> Prices:
+    return Prices(model, BOUND, rows or {}, Setting(), **more)
 
 
 def card_of(model: OpModel) -> OnnxCard:
@@ -81,6 +88,7 @@ def card_of(model: OpModel) -> OnnxCard:
             "stream_ms_per_mb": 0.0,
             "cache_bytes": 0,
             "state": model.state()[0],
+            "bound": BOUND.state(),
         },
         "environment": dict(current_environment("onnxruntime").values),
     }
@@ -114,8 +122,8 @@ def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Pat
 
 def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
     found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
-    answer = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
-    specs = [spec for _, spec in found.layers]
+    answer = OnnxLatency(tmp_path, card_of(model), HERE, prices_of(model)).predict_model(found)
+    specs = [kernel.spec for kernel in found.kernels]
     ms, _ = model.predict(specs)
     megabytes = 4 * 16 * ((64 + 128) + (128 + 128) + (128 + 64)) / 1e6
     assert answer.latency_ms == pytest.approx(1.1 * ms.sum() + 0.02 * megabytes + 1e-4 * len(specs))
@@ -127,9 +135,9 @@ def test_a_model_costs_the_weighted_sum_of_its_kernels(tmp_path, model):
 
 def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
     found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
-    first = found.layers[0][1]
-    plain = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
-    known = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {first.key: 5.0})).predict_model(found)
+    first = found.kernels[0].spec
+    plain = OnnxLatency(tmp_path, card_of(model), HERE, prices_of(model)).predict_model(found)
+    known = OnnxLatency(tmp_path, card_of(model), HERE, prices_of(model, {first.key: 5.0})).predict_model(found)
     assert known.layers[0].measured
     assert not known.layers[-1].measured
     assert known.layers[0].latency_ms == pytest.approx(5.0 * 1.1, rel=0.01)
@@ -137,11 +145,76 @@ def test_measured_kernels_go_before_modelled_ones(tmp_path, model):
     assert known.latency_ms > plain.latency_ms
 
 
-def test_a_kernel_nobody_covers_is_named_with_the_command(tmp_path, model):
+def asked(tmp_path: Path, model: OpModel, rows: dict[str, float] | None = None) -> OnnxLatency:
+    return OnnxLatency(tmp_path, card_of(model), HERE, prices_of(model, rows))
+
+
+def test_a_kernel_nobody_covers_is_named_with_the_command_where_it_could_change_the_answer(tmp_path, model):
     path = two_layers(tmp_path / "m.onnx", "Selu")
+    options = ModelFile(path, {"x": [1, 16, 64]}, {"rate": 16000}).options
     with pytest.raises(MissingOps, match=r"Selu.*Run: hwbench profile --model") as caught:
-        OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(kernel_detection.detect(path))
+        asked(tmp_path, model).predict_model(kernel_detection.detect(path), again=options)
     assert all(key.startswith("kernel(") for key in caught.value.keys)
+    assert "--shape x=1,16,64 --fill rate=16000" in str(caught.value)
+    assert "--measure-missing" in str(caught.value)
+
+
+def test_a_crumb_nobody_covers_is_bounded_and_no_reason_to_refuse(tmp_path, model):
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx", "Selu"))
+    large = {kernel.spec.key: 5.0 for kernel in found.kernels if kernel.type == "MatMul"}
+    answer = asked(tmp_path, model, large).predict_model(found)
+    crumb = next(layer for layer in answer.layers if layer.type == "Selu")
+    assert (crumb.price, crumb.doubt) == ("bounded", 1.0)
+    assert crumb.latency_ms >= 1.1 * BOUND.least_ms([known(found.kernels[1].spec, Setting())])[0]
+    assert sum(answer.shares.values()) == pytest.approx(1)
+    assert 0 < answer.shares["bounded"] < 0.01
+    assert answer.shares["measured"] > 0.99
+
+
+def test_a_node_that_is_no_kernel_is_a_crumb_too(tmp_path, model):
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
+    odd = kernel_detection.DetectedKernel("odd", "SequenceAt", None, 3, "no plain tensor")
+    large = {kernel.spec.key: 50.0 for kernel in found.kernels if kernel.type == "MatMul"}
+    answer = asked(tmp_path, model, large).predict_model(replace(found, kernels=(*found.kernels, odd)))
+    last = answer.layers[-1]
+    assert (last.name, last.kernel, last.price, last.times) == ("odd", "SequenceAt", "bounded", 3)
+    assert last.latency_ms == pytest.approx(3 * BOUND.call_ms * np.exp(0.5))
+
+
+def test_a_kernel_in_a_loop_costs_its_turns(tmp_path, model):
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
+    often = replace(found, kernels=tuple(replace(kernel, times=7) for kernel in found.kernels))
+    once = asked(tmp_path, model).predict_model(found)
+    assert asked(tmp_path, model).predict_model(often).latency_ms == pytest.approx(7 * once.latency_ms)
+
+
+def test_what_is_worth_measuring_leaves_most_doubt(tmp_path, model):
+    found = kernel_detection.detect(two_layers(tmp_path / "m.onnx", "Selu"))
+    worth = asked(tmp_path, model).priced(found).worth_measuring()
+    assert worth[0]["type"] == "Selu"
+    everything = {kernel.spec.key: 1.0 for kernel in found.kernels}
+    assert asked(tmp_path, model, everything).priced(found).worth_measuring() == []
+
+
+def test_kernels_of_one_group_are_partly_wrong_the_same_way():
+    first, second = (OpSpec.parse(f"kernel(attributes=none,inputs=f1x{n},outputs=f1x{n},type=Relu,version=14)") for n in (8, 9))
+    other = OpSpec.parse("kernel(attributes=none,inputs=f1x8,outputs=f1x8,type=Tanh,version=13)")
+    assert doubt_of([first, first], np.array([3.0, 4.0])) == pytest.approx(7)
+    assert doubt_of([first, other], np.array([3.0, 4.0])) == pytest.approx(5)
+    assert doubt_of([first, second], np.array([3.0, 4.0])) == pytest.approx((0.5 * 49 + 0.5 * 25) ** 0.5)
+    assert doubt_of([], np.zeros(0)) == 0
+
+
+def test_a_bound_is_what_the_fastest_kernels_reach_times_how_far_others_stay_behind():
+    specs = [s for s in catalogue(LEAST) if s["type"] in ("Relu", "Tanh", "Sigmoid", "Exp", "Sqrt", "Gemm", "Neg")]
+    slow = {"Tanh": 4.0, "Exp": 8.0}
+    ms = np.array([synthetic_ms(s) * slow.get(s["type"], 1.0) for s in specs])
+    rows = [known(s, Setting()) for s in specs]
+    bound = Bound.fit(rows, ms)
+    assert (bound.least_ms(rows) <= ms * 1.3).mean() > 0.9
+    price, doubt = bound.predict(rows)
+    assert (np.abs(np.log(price / ms)) < 2 * doubt).mean() > 0.9
+    assert Bound.of(json.loads(json.dumps(bound.state()))) == bound
 
 
 def test_prices_follow_the_kernels_between_sizes(model):
@@ -164,11 +237,13 @@ def test_prices_follow_the_kernels_between_sizes(model):
 
 def test_no_kernel_is_faster_than_its_weights_are_read(tmp_path, model):
     found = kernel_detection.detect(two_layers(tmp_path / "m.onnx"))
-    slow = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {}, stream_ms_per_mb=100.0)).predict_model(found)
+    slow = OnnxLatency(tmp_path, card_of(model), HERE, prices_of(model, stream_ms_per_mb=100.0)).predict_model(found)
     megabytes = 64 * 128 * 4 / 1e6
     assert slow.layers[0].latency_ms == pytest.approx(100 * megabytes, rel=0.01)  # memory is not scaled
-    cached = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {}, 100.0, cache_bytes=1 << 20)).predict_model(found)
-    plain = OnnxLatency(tmp_path, card_of(model), HERE, Prices(model, {})).predict_model(found)
+    cached = OnnxLatency(
+        tmp_path, card_of(model), HERE, prices_of(model, stream_ms_per_mb=100.0, cache_bytes=1 << 20)
+    ).predict_model(found)
+    plain = OnnxLatency(tmp_path, card_of(model), HERE, prices_of(model)).predict_model(found)
     assert cached.latency_ms == pytest.approx(plain.latency_ms)
 
 
@@ -318,12 +393,12 @@ def test_networks_that_outgrow_the_cache_read_their_weights_from_memory(priced, 
 
 
 def test_what_has_no_price_is_refused_by_name(tmp_path, model, shipped):
-    lacking = OnnxLatency(tmp_path, card_of(model), HERE, Prices(OpModel(), {}), "box/onnx")
+    lacking = OnnxLatency(tmp_path, card_of(model), HERE, prices_of(OpModel()), "box/onnx")
     found = lacking.for_space(registry.get("space", SPACE), "min")
     assert isinstance(found, Refusal)
     assert found.reason.startswith(f"box/onnx cannot price {SPACE}: ")
-    assert "kernels have no price" in found.reason
-    assert "Run: hwbench profile --kernels 1440" in found.reason
+    assert "kernels are like none that was measured" in found.reason
+    assert "Run: hwbench profile --kernels 1900" in found.reason
     assert isinstance(found.error, MissingOps)
     smallest = lowering.lower(registry.get("space", SPACE), np.zeros(len(registry.get("space", SPACE).genes), int))
     assert isinstance(lacking.predict_networks([smallest], "min"), Refusal)
