@@ -231,10 +231,20 @@ class Onnxruntime:
         Nodes inside loops and branches are told as often as they ran; tensors as (shape, type), those of other types left out.
         """
         _, free = fixed_shapes(_declared(_open(path, _plainest(setting))), shapes)
-        options = _unpacked(setting, free)  # a packed weight is gone: nothing would be told of it
-        options.optimized_model_filepath = target
+
+        def run(high: High) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+            options = _unpacked(setting, free)  # a packed weight is gone: nothing would be told of it
+            options.optimized_model_filepath = target
+            return _run_profiled(path, options, high, shapes, PROVIDER)
+
         high: High = {name: [value] for name, value in fills.items()}
-        inputs, nodes = _run_profiled(path, options, high, shapes, PROVIDER)
+        try:
+            inputs, nodes = run(high)
+        except ValueError:  # zeros are valid as indices of every table
+            whole = [v.name for v in _open(path, _plainest(setting)).get_inputs() if "int" in v.type and v.name not in high]
+            if not whole:
+                raise
+            inputs, nodes = run({**high, **{name: [0] for name in whole}})
         told = [
             (node["name"], node["op_name"], _met(node["input_type_shape"]), _met(node["output_type_shape"])) for node in nodes
         ]

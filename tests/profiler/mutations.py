@@ -1,6 +1,6 @@
 """Models that are wrong in every way a file can be: a few good ones, and seeded changes of their bytes and graphs.
 
-    mutation(17).save(folder)    the same files for the same number, everywhere
+mutation(17).save(folder)    the same files for the same number, everywhere
 """
 
 from __future__ import annotations
@@ -19,7 +19,24 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
 FLOAT, INT64, INT32, BOOL, INT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.INT8
 MODEL, BESIDE = "model.onnx", "weights.bin"
-ODD_NAMES = ("", " ", "a b", "a/b", "a\nb", "ü-名", "../x", "a\tb\r", "x" * 5000, "%s{0}", "'\"", "-1", "a=1,b", "_", "None", "\x01\x1b[31m")
+ODD_NAMES = (
+    "",
+    " ",
+    "a b",
+    "a/b",
+    "a\nb",
+    "ü-名",
+    "../x",
+    "a\tb\r",
+    "x" * 5000,
+    "%s{0}",
+    "'\"",
+    "-1",
+    "a=1,b",
+    "_",
+    "None",
+    "\x01\x1b[31m",
+)
 ODD_SIZES = (0, -1, -(2**31), -(2**63), 1, 2, 7, 2**20, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
 ODD_TYPES = (0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 14, 16, 17, 21, 23, 99, 2**31 - 1)
 ODD_VERSIONS = (0, 1, -1, 5, 6, 7, 9, 11, 999, 2**62)
@@ -371,7 +388,18 @@ def _extra_output(model: ModelProto, rng: random.Random) -> None:
 
 def _odd_op(model: ModelProto, rng: random.Random) -> None:
     kinds = ("Frobnicate", "", "conv", "NonZero", "Loop", "Range", "TopK", "Unique", "Einsum", "Sequence\nAt", "Scan", "Pad")
-    kinds += ("ConstantOfShape", "Expand", "Tile", "CumSum", "OneHot", "Trilu", "Slice", "Split", "Upsample", "StringNormalizer")
+    kinds += (
+        "ConstantOfShape",
+        "Expand",
+        "Tile",
+        "CumSum",
+        "OneHot",
+        "Trilu",
+        "Slice",
+        "Split",
+        "Upsample",
+        "StringNormalizer",
+    )
     _node(model, rng).op_type = rng.choice(kinds)
 
 
@@ -385,7 +413,9 @@ def _odd_domain(model: ModelProto, rng: random.Random) -> None:
 def _fused_op(model: ModelProto, rng: random.Random) -> None:
     """An op of the runtime's own on whatever was there."""
     each = _node(model, rng)
-    each.op_type = rng.choice(("FusedConv", "Attention", "MultiHeadAttention", "QGemm", "FusedMatMul", "EmbedLayerNormalization"))
+    each.op_type = rng.choice(
+        ("FusedConv", "Attention", "MultiHeadAttention", "QGemm", "FusedMatMul", "EmbedLayerNormalization")
+    )
     each.domain = "com.microsoft"
     model.opset_import.add(domain="com.microsoft", version=1)
 
@@ -523,7 +553,9 @@ def _input_gone(model: ModelProto, rng: random.Random) -> None:
 
 def _input_twice(model: ModelProto, rng: random.Random) -> None:
     names = _names(model)
-    model.graph.input.append(info(rng.choice(names), rng.choice((FLOAT, INT64)), rng.choice(([1], [2, 3], ["n"], [2**40, 2**20]))))
+    model.graph.input.append(
+        info(rng.choice(names), rng.choice((FLOAT, INT64)), rng.choice(([1], [2, 3], ["n"], [2**40, 2**20])))
+    )
 
 
 def _weight(model: ModelProto, rng: random.Random) -> Any:

@@ -34,7 +34,7 @@ def test_the_same_kernels_come_every_time_in_the_same_order(kernels):
     assert {spec.key for spec in others} != {spec.key for spec in kernels}
 
 
-@pytest.mark.parametrize("n", [700, N, 3000])
+@pytest.mark.parametrize("n", [1100, N, 3000])
 def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
     found = catalogue(n)
     assert len({spec.key for spec in found}) == len(found)
@@ -42,19 +42,19 @@ def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
 
 
 GOLDEN = {
-    (1, 0): "771c4d89b03abdc58920dfb32d6aad90b40a42ca68325df945b0254befb06500",
-    (LEAST, 0): "d34ab8d7d1bb52b114d7e6644ead11c783e81f82d82437eda4a69b77bb42eb92",
-    (1400, 0): "26e0f63e5af697df6a4e02f8398d7e1e6506924880ffa1746d9ac9c610261e86",
-    (1440, 0): "cfff41e951dfcba7a9bc9fea577df52d95d966e6b5f5e004334466c16580555b",
-    (3000, 1): "fd8541a9c4d543e7527b909d742a5b01400f2e0269c0254a182528844f3a7996",
+    (1, 0): "dad227ec1e9a",
+    (LEAST, 0): "4a7c82794cf8",
+    (1400, 0): "2bcea23c70df",
+    (1900, 0): "0af2013c6fcf",
+    (3000, 1): "0fac97b28128",
 }
-"""(kernels asked for, seed) -> a hash of all keys, as they were when the shipped tables were measured."""
+"""(kernels asked for, seed) -> how a hash of all keys begins, as the grid was on 2026-11-18: a profile must find its rows again."""
 
 
 @pytest.mark.parametrize("asked", GOLDEN, ids=str)
-def test_the_kernels_are_those_the_shipped_tables_were_measured_with(asked):
+def test_the_kernels_are_those_that_profiles_were_measured_with(asked):
     keys = "\n".join(spec.key for spec in catalogue(*asked))
-    assert hashlib.sha256(keys.encode()).hexdigest() == GOLDEN[asked]
+    assert hashlib.sha256(keys.encode()).hexdigest()[:12] == GOLDEN[asked]
 
 
 def test_text_of_a_family_is_computed_from_what_was_drawn():
@@ -107,6 +107,8 @@ def cheapest(index: int) -> OpSpec:
     )
 
 
+DATA_DECIDE = ("NonMaxSuppression",)
+"""Types whose output is as long as data say."""
 SAMPLE = [cheapest(index) for index in range(len(FAMILIES))]
 
 
@@ -114,9 +116,11 @@ SAMPLE = [cheapest(index) for index in range(len(FAMILIES))]
 def test_a_kernel_of_every_family_runs_as_it_is_stated(spec, tmp_path):
     with (tmp_path / "kernel.onnx").open("wb") as stream:
         onnx_writer.write_model(ops.single(spec), Setting(), stream)
-    high = {t.name: t.high for t in ops.op_of(spec).signature(spec)[0] if t.high is not None}
+    inputs = ops.op_of(spec).signature(spec)[0]
+    high = {t.name: t.high for t in inputs if t.high is not None} | {t.name: [t.fill] for t in inputs if t.fill is not None}
     session = Onnxruntime().load(str(tmp_path / "kernel.onnx"), asdict(Setting()), high, {})
     session.run()
-    assert [output.shape for output in session.outputs()] == [o.shape for o in results(spec)], spec.key
-    kinds = {"float32": "f", "int64": "i", "int32": "j", "bool": "b"}
+    if spec["type"] not in DATA_DECIDE:
+        assert [output.shape for output in session.outputs()] == [o.shape for o in results(spec)], spec.key
+    kinds = {"float32": "f", "int64": "i", "int32": "j", "bool": "b", "uint8": "u", "int8": "s"}
     assert [kinds[str(output.dtype)] for output in session.outputs()] == [o.letter for o in results(spec)]
