@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
 FLOAT, INT64, INT32, BOOL, INT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.INT8
@@ -683,8 +682,8 @@ def _sparse(model: ModelProto, rng: random.Random) -> None:
 EDITS = (
     _drop_node, _duplicate_node, _shuffle_nodes, _rename_node, _rename_all_nodes, _rename_tensor, _cycle, _swap_inputs,
     _reconnect, _extra_input, _drop_inputs, _drop_outputs, _extra_output, _odd_op, _odd_domain, _fused_op, _opset, _no_opset,
-    _second_opset, _ir_version, _attribute, _attribute, _integers, _integers, _attribute_type, _duplicate_attribute, _input_side,
-    _input_side, _input_rank, _input_type, _declared, _declared, _zero_size, _output_gone, _input_gone, _input_twice,
-    _weight_sides, _weight_sides, _weight_type, _weight_data, _weight_values, _weight_values, _weight_name, _weight_gone,
-    _weight_twice, _weight_outside, _nest, _chain, _grow, _grow, _function, _empty_graph, _sparse,
+    _second_opset, _ir_version, _attribute, _attribute, _integers, _integers, _attribute_type, _duplicate_attribute,
+    _input_side, _input_side, _input_rank, _input_type, _declared, _declared, _zero_size, _output_gone, _input_gone,
+    _input_twice, _weight_sides, _weight_sides, _weight_type, _weight_data, _weight_values, _weight_values, _weight_name,
+    _weight_gone, _weight_twice, _weight_outside, _nest, _chain, _grow, _grow, _function, _empty_graph, _sparse,
 )  # fmt: skip

@@ -48,7 +48,7 @@ GOLDEN = {
     (1900, 0): "0af2013c6fcf",
     (3000, 1): "0fac97b28128",
 }
-"""(kernels asked for, seed) -> how a hash of all keys begins, as the grid was on 2026-11-18: a profile must find its rows again."""
+"""(kernels asked for, seed) -> how a hash of all keys begins, as of 2026-11-18: a profile must find its rows again."""
 
 
 @pytest.mark.parametrize("asked", GOLDEN, ids=str)
