@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
+from hwbench.network.onnx_writer import length_prefix
+
 FLOAT, INT64, INT32, BOOL, INT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.INT8
 MODEL, BESIDE = "model.onnx", "weights.bin"
 ODD_NAMES = (
@@ -270,9 +272,19 @@ def _something_else(raw: bytes, rng: random.Random) -> bytes:
     return rng.choice((b"", b"PK\x03\x04" + raw, b"<html>404</html>\n", b"\x00" * 5000, rng.randbytes(2000), b"{}", raw + raw))
 
 
+def _nest_deeper(raw: bytes, rng: random.Random) -> bytes:
+    """Graphs in graphs, deeper than protobuf reads them."""
+    graph = b""
+    for _ in range(rng.choice((40, 300, 3000))):  # attribute 6 holds graph 5 of node 1
+        attribute = length_prefix(6, len(graph)) + graph
+        held = length_prefix(5, len(attribute)) + attribute
+        graph = length_prefix(1, len(held)) + held
+    return raw + length_prefix(7, len(graph)) + graph
+
+
 DAMAGES = (
     _flip_bits, _flip_bits, _flip_structure, _flip_structure, _cut_off, _insert, _delete_block, _repeat_block, _zero_block,
-    _something_else,
+    _something_else, _nest_deeper,
 )  # fmt: skip
 
 
@@ -624,15 +636,14 @@ def _weight_outside(model: ModelProto, rng: random.Random) -> None:
 
 
 def _nest(model: ModelProto, rng: random.Random) -> None:
-    """Branches in branches."""
-    deep, inner = rng.choice((3, 30, 90, 200)), [node("Relu", ["x"], ["inner"], "deepest")]
+    """Branches in branches, almost as deep as protobuf reads them."""
+    deep, inner = rng.choice((3, 10, 25)), node("Relu", ["x"], ["o0"], "deepest")
     for i in range(deep):
-        graph = helper.make_graph(inner, f"g{i}", [], [info("inner" if i == 0 else f"o{i}", FLOAT, None)])
-        inner = [node("If", ["condition"], [f"o{i + 1}"], f"if_{i}", then_branch=graph, else_branch=graph)] if deep < 10 else [
-            node("If", ["condition"], [f"o{i + 1}"], f"if_{i}", then_branch=graph)
-        ]  # fmt: skip
+        graph = helper.make_graph([inner], f"g{i}", [], [info(f"o{i}", FLOAT, None)])
+        last = helper.make_graph([node("Abs", ["x"], [f"e{i}"], f"else_{i}")], f"h{i}", [], [info(f"e{i}", FLOAT, None)])
+        inner = node("If", ["condition"], [f"o{i + 1}"], f"if_{i}", then_branch=graph, else_branch=last)
     model.graph.initializer.append(_array("condition", True, np.bool_))
-    model.graph.node.extend(inner)
+    model.graph.node.append(inner)
     model.graph.output.add().name = f"o{deep}"
 
 
