@@ -23,6 +23,10 @@ class HwbenchError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        """One line, whatever names a file brought into it: what cannot be printed is escaped."""
+        return "".join(each if each.isprintable() else repr(each)[1:-1] for each in super().__str__())
+
 
 class UsageError(HwbenchError):
     """What was asked cannot be answered as asked."""

@@ -1,6 +1,6 @@
 """Fits the predictor of any ONNX model: a model of single kernels, and whole networks that calibrate their sum.
 
-hwbench profile --kernels 1440                       measures the kernels models are made of (hwbench.profiler.kernel_grid)
+hwbench profile --kernels 1900                       measures the kernels models are made of (hwbench.profiler.kernel_grid)
 hwbench fit --kernels --space bert --space nasvit    a model of their latencies, calibrated on whole networks
 
 Intervals rest on networks of families the calibration did not see (each space left out in turn), because a model someone

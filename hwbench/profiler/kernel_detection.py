@@ -11,6 +11,7 @@ which branch is taken or how often a loop runs, nothing can be inferred: then th
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from hwbench.profiler.onnx_inputs import OpenInputs, filled
 from hwbench.runtime.base import FreeSides
 
 OPTIMISED, EXPOSED, NAMED, WEIGHTS = "optimised.onnx", "exposed.onnx", "named.onnx", "weights.bin"
+MOST_ELEMENTS = 2**40
+"""Of one tensor; more is a damaged size."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,10 @@ def detect(
             original = _types(_read(source.folder / MODEL))
         except FreeSides as free:
             raise OpenInputs.of(model, free) from None
-        except (ValueError, OSError) as error:
-            raise DataError(f"{model}: {error}") from error
+        except MemoryError as error:
+            raise DataError(f"{model} needs more memory than there is; export it with smaller sides.") from error
+        except (ValueError, OSError, OverflowError) as error:
+            raise DataError(f"{model}: {str(error).replace(f'{source.folder}/', '')}") from error
     filled(model, list(taken[1]), source.fills)  # refuses names that no input has
     return _detected(model, *taken, original)
 
@@ -141,6 +146,9 @@ def _inferred(source: _Source) -> Taken | None:
     tensors = engine.tensors(str(folder / EXPOSED), source.setting)
     if tensors is None:
         return None
+    for name, (shape, _) in tensors.items():
+        if math.prod(shape) > MOST_ELEMENTS or min(shape, default=0) < 0:
+            raise ValueError(f"tensor '{name}' has the sides {list(shape)}, which no memory holds; export it again")
     return executions(optimised, {**inputs, **tensors}), inputs, ()
 
 

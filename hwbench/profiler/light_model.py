@@ -17,6 +17,8 @@ from hwbench.network.onnx_writer import LARGE_BYTES, length_prefix
 MODEL, ZEROS = "model.onnx", "zeros.bin"
 MOST_BYTES = 2**31 - 1
 """What one protobuf message holds at most."""
+MOST_WEIGHT = 2**40
+"""Bytes of one weight; more is a damaged size."""
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
 # raw_data and the typed data fields.
@@ -27,9 +29,12 @@ def lighten(model: Path, folder: Path) -> None:
     """Writes the model without its large weights, and the zeros they are read from."""
     import mmap
 
+    length = model.stat().st_size
+    if not length:
+        raise DataError(f"{model} is empty; export it again.")
+    if length > MOST_BYTES:
+        raise DataError(f"{model} {too_large(length)}")
     with model.open("rb") as stream:
-        if not stream.read(1):
-            raise DataError(f"{model} is empty.")
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
             largest = 0
             graph = bytearray()
@@ -63,8 +68,10 @@ def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
         tensor = TensorProto.FromString(bytes(header))
         item = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     except (DecodeError, KeyError):
-        raise DataError(f"{model} is not an ONNX model, or it is damaged: a weight cannot be read.") from None
+        raise DataError(f"{model} is not an ONNX model, or it is damaged: a weight cannot be read; export it again.") from None
     size = math.prod(tensor.dims) * item if tensor.dims else 0
+    if size > MOST_WEIGHT:
+        raise DataError(f"{model} is damaged: weight '{tensor.name}' would take {size / 1e12:.3g} TB; export it again.")
     outside = tensor.data_location == TensorProto.EXTERNAL
     if size < LARGE_BYTES and not outside:
         return bytes(raw[start:end]), 0
@@ -88,11 +95,22 @@ def take_in(tensor: Any, model: Path) -> None:
     beside = model.parent / location  # a link is fine (caches use them), a path that leads elsewhere is not
     if Path(location).is_absolute() or ".." in Path(location).parts or not beside.is_file():
         raise DataError(f"{model} keeps '{tensor.name}' in {location}, which is not a file beside it.")
+    offset, length = where.get("offset", "0"), where.get("length", str(beside.stat().st_size))
+    if not all(number.isdecimal() and int(number) < 2**63 for number in (offset, length)):
+        raise DataError(f"{model} is damaged: it keeps {length!r} bytes of '{tensor.name}' at {offset!r}; export it again.")
     with beside.open("rb") as stream:
-        stream.seek(int(where.get("offset", 0)))
-        tensor.raw_data = stream.read(int(where["length"])) if "length" in where else stream.read()
+        stream.seek(int(offset))
+        tensor.raw_data = stream.read(min(int(length), MOST_BYTES))
     del tensor.external_data[:]
     tensor.data_location = TensorProto.DEFAULT
+
+
+def too_large(length: int) -> str:
+    """Why a file of so many bytes cannot be an ONNX model that is read, and what to do."""
+    return (
+        f"is one file of {length / 1e9:.1f} GB, and no runtime reads more than 2.1 GB of ONNX at once; export it with its "
+        "weights beside it (onnx.save with save_as_external_data=True)."
+    )
 
 
 def _fields(raw: Any, at: int, end: int, model: Path) -> Iterator[tuple[int, int, int, int]]:
@@ -102,6 +120,8 @@ def _fields(raw: Any, at: int, end: int, model: Path) -> Iterator[tuple[int, int
             start = at
             tag, at = _varint(raw, at)
             wire = tag & 7
+            if tag < 8:  # no field has the number 0: gigabytes of zeros would be read field by field
+                raise IndexError
             if wire == 0:
                 body = at
                 _, at = _varint(raw, at)
@@ -116,7 +136,7 @@ def _fields(raw: Any, at: int, end: int, model: Path) -> Iterator[tuple[int, int
                 raise IndexError
             yield tag >> 3, start, at, body
     except IndexError:
-        raise DataError(f"{model} is not an ONNX model, or it is cut off.") from None
+        raise DataError(f"{model} is not an ONNX model, or it is cut off; export it again.") from None
 
 
 def _varint(raw: Any, at: int) -> tuple[int, int]:

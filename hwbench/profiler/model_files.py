@@ -31,6 +31,8 @@ from hwbench.runtime.convert import quantize
 
 FULL = ".fp32.onnx"
 """Ending of the fp32 form of a model in another format."""
+WHOLE_BYTES = 150 << 20
+"""What a session of a whole model takes at most that is made here: its weights twice, and its activations."""
 CANARY_OP = OpSpec.of("linear", tokens=64, **{"in": 64}, out=64)
 EMPTY_OP = OpSpec.of("relu", tokens=1, dim=1)
 
@@ -84,6 +86,19 @@ class ModelFiles:
             expected=self.expected(path, setting, high, {}),
             release=lambda: _remove(path),
         )
+
+    def whole(self, key: str, model: Callable[[], Any], setting: Setting, high: High) -> Item:
+        """The engine's item for an ONNX model that is made when it is needed, as it is: its own batch and number format."""
+        path = self.path(key)
+
+        def written() -> tuple[str, str]:
+            with writing(path):
+                path.write_bytes(model().SerializeToString())
+            return self.converted(str(path), file_sha256(path), setting, {})
+
+        memory = WHOLE_BYTES  # not known before it is made
+        expected = self.expected(path, setting, high, {})
+        return Item(key, asdict(setting), written, high, memory_bytes=memory, expected=expected, release=lambda: _remove(path))
 
     def converted(self, path: str, sha256: str, setting: Setting, shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
         """(path, sha256) of what the runtime loads in place of an ONNX file.

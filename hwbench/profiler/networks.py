@@ -19,6 +19,7 @@ from hwbench.lut import networks as lut_networks
 from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal, journal_path
 from hwbench.network.graph import Network
+from hwbench.network.reference import Reference
 from hwbench.profiler.live_target import LiveTarget, connect
 from hwbench.profiler.model_files import model_files
 from hwbench.profiler.policy import Policy
@@ -32,7 +33,11 @@ NETWORK_POLICY = Policy(rounds=6, burst_ms=100.0, burst_readings=3, warmup_ms=1.
 
 
 def measure_networks(
-    sets: Iterable[Architectures], target: Target | LiveTarget, policy: Policy = NETWORK_POLICY, tick: Tick = no_tick
+    sets: Iterable[Architectures],
+    target: Target | LiveTarget,
+    policy: Policy = NETWORK_POLICY,
+    tick: Tick = no_tick,
+    references: Iterable[Reference] = (),
 ) -> dict[str, dict[str, Any]]:
     """Measures whole networks end to end, all interleaved; returns key -> row of the networks table.
 
@@ -41,6 +46,7 @@ def measure_networks(
         target: Whose latencies are measured; one that answers already is not asked again.
         policy: How long each network is measured; where instructions are counted, the way of counting is fixed.
         tick: Progress.
+        references: Reference networks (hwbench.network.reference), measured among the others.
 
     Raises:
         MeasurementError: the device cannot be reached or was lost, or a network does not run there.
@@ -55,15 +61,19 @@ def measure_networks(
         networks.update(zip(architectures.keys, lowering.networks(architectures.space, architectures.population), strict=True))
     with model_files(live) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
+        items += [files.whole(each.key, each.build, setting, each.high) for each in references]
         measure_into(journal, items, setting, live.environment, live.plan(policy, files.references(setting)), tick)
         lut_networks.fold_networks(journal, path, live.environment, policy.precision, values, _values_of)
     rows = {row["key"]: row for row in lut_networks.read_networks(path)[0] if luts.setting_of(row) == setting}
-    _require_usable([rows[key] for key in networks])
-    return {key: rows[key] for key in networks}
+    asked = [item.key for item in items]
+    _require_usable([rows[key] for key in asked])
+    return {key: rows[key] for key in asked}
 
 
 def _values_of(space: str, genes: bytes) -> dict[str, Any]:
-    """The values of an architecture that is known by its genes only."""
+    """The values of an architecture that is known by its genes only; a reference network has none."""
+    if not genes:
+        return {}
     return space_values.to_values(registry.get("space", space), np.frombuffer(genes, np.uint8))
 
 

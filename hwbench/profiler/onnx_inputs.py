@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from hwbench.core.command import words
 from hwbench.core.errors import UsageError
-from hwbench.profiler.light_model import MOST_BYTES
+from hwbench.profiler.light_model import MOST_BYTES, too_large
 from hwbench.runtime.base import FreeSides, fixed_shapes, is_free, is_named, require_input
 
 T = TypeVar("T")
@@ -73,10 +73,7 @@ def _read(path: Path) -> Any:
     if not size:
         raise UsageError(f"{path} is empty; export it again.")
     if size > MOST_BYTES:
-        raise UsageError(
-            f"{path} is one file of {size / 1e9:.1f} GB, and no runtime reads more than 2.1 GB of ONNX at once; export it with "
-            "its weights beside it (onnx.save with save_as_external_data=True)."
-        )
+        raise UsageError(f"{path} {too_large(size)}")
     try:
         return onnx.load(path, load_external_data=False)
     except DecodeError:

@@ -26,6 +26,8 @@ High = Mapping[str, "int | Sequence[float]"]
 """Input -> what its values are drawn below, or a list with the one number it is filled with."""
 NAMELESS, NUMBERED = ("", "?", "none", "-1"), "unk__"
 """What exporters call free sides that have no name."""
+MOST_INPUT_BYTES = 2**32
+"""Of all inputs together: nothing of the kind runs on a device, and filling them would take the host's memory."""
 TOKENS, PIXELS, CHANNELS, SAMPLES = 128, 224, 3, 16000
 PAST, TEXT, AUDIO = r"past|cache", r"ids|mask|token", r"audio|wave|speech|pcm|input_values"
 USUAL = {
@@ -195,8 +197,9 @@ def random_inputs(shapes: Mapping[str, Any], high: High) -> dict[str, np.ndarray
     Where `high` has a list, the input, of whatever type, is filled with the one number in it: {"rate": [16000]}.
 
     Raises:
-        ValueError: an input's type cannot hold the number it is to be filled with.
+        ValueError: an input's type cannot hold the number it is to be filled with, or the inputs are too large.
     """
+    require_room(shapes)
     rng = np.random.default_rng(0)
     inputs = {}
     for name, (shape, dtype) in shapes.items():
@@ -208,6 +211,17 @@ def random_inputs(shapes: Mapping[str, Any], high: High) -> dict[str, np.ndarray
         else:
             inputs[name] = rng.integers(0, bound, shape).astype(dtype)
     return inputs
+
+
+def require_room(shapes: Mapping[str, Any]) -> None:
+    """Refuses inputs, as name -> (shape, type), that are too large to be filled."""
+    sizes = {name: math.prod(shape) * np.dtype(dtype).itemsize for name, (shape, dtype) in shapes.items()}
+    if sum(sizes.values()) > MOST_INPUT_BYTES:
+        name = max(sizes, key=lambda each: sizes[each])
+        raise ValueError(
+            f"input '{name}' {_shown(shapes[name][0])} would take {sizes[name] / 1e9:.3g} GB, and all inputs may take "
+            f"{MOST_INPUT_BYTES / 1e9:.2g} GB; export or give smaller sides"
+        )
 
 
 def _filled(name: str, shape: Sequence[int], dtype: Any, value: float) -> np.ndarray:

@@ -19,6 +19,7 @@ import ctypes
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import NO_CUDA, SOFTWARE, High, fixed_shapes, random_inputs
+from hwbench.runtime.base import NO_CUDA, SOFTWARE, High, fixed_shapes, random_inputs, require_room
 
 # Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -58,6 +59,8 @@ Kernels = Sequence["tuple[str, set[str]]"]
 
 KERNEL_TIME = "_kernel_time"
 """How the events end that onnxruntime's profiler writes when a node has run."""
+RUN_LIMIT_S = 120.0
+"""After which a run that only tells what is executed is given up: a loop may have no end."""
 WRONG_SIDE = "invalid dimensions for output"
 """What onnxruntime says of a bound output whose declared shape is not the one the model computes."""
 
@@ -208,7 +211,9 @@ class Onnxruntime:
         odd = [value for value in session.get_inputs() if value.type not in NUMPY_TYPES]
         if odd:
             raise ValueError(f"input '{odd[0].name}' has the type {odd[0].type}, which cannot be filled")
-        return {v.name: (tuple(sides[v.name]), NUMPY_TYPES[v.type]) for v in session.get_inputs()}
+        inputs = {v.name: (tuple(sides[v.name]), NUMPY_TYPES[v.type]) for v in session.get_inputs()}
+        require_room(inputs)
+        return inputs
 
     def tensors(self, path: str, setting: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], Any]] | None:
         """Shape and type of every output of an already optimised model, as the session infers them; None where data decide."""
@@ -334,15 +339,27 @@ def _run_profiled(
     path: str, options: Any, high: High, shapes: Mapping[str, Sequence[int]], provider: str
 ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
     """(the inputs, what onnxruntime's profiler tells of every node) of one run."""
+    import onnxruntime as ort
+
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "kernels")
         session = _open(path, options, provider)
         inputs = _inputs(session, high, shapes)
+        run = ort.RunOptions()
+        given_up = threading.Timer(RUN_LIMIT_S, setattr, (run, "terminate", True))
+        given_up.daemon = True
+        given_up.start()
         try:
-            session.run(None, inputs)
+            session.run(None, inputs, run)
         except Exception as error:
+            if run.terminate:
+                raise ValueError(
+                    f"one run does not end within {RUN_LIMIT_S:g} s; a loop may have no end, or the inputs are too large"
+                ) from error
             raise ValueError(f"onnxruntime cannot run it: {str(error).splitlines()[0]}") from error
+        finally:
+            given_up.cancel()
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     nodes = [event for event in events if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME)]
     return inputs, [{**event["args"], "name": event["name"][: -len(KERNEL_TIME)]} for event in nodes]

@@ -20,7 +20,7 @@ from hwbench.device.target import Target
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.aggregator.base import weighted_fit
-from hwbench.predictor.kernel_prices import kernel_rows
+from hwbench.predictor.kernel_prices import kernel_rows, kernel_setting
 from hwbench.predictor.op_latency import known
 from studies.harness import Run
 
@@ -130,7 +130,8 @@ def judged(run: Run) -> dict[str, Any]:
     learnt, setting = development(run), Setting()
     if len(learnt) < 2:
         raise UsageError(f"A line through FLOPs needs 2 models that were answered and measured, got {len(learnt)}.")
-    grown = forests(kernel_rows(Lut.of(Target.of(workspace=run.workspace)), setting), setting)
+    among = kernel_setting(setting)  # the rows hwbench's own prices rest on
+    grown = forests(kernel_rows(Lut.of(Target.of(workspace=run.workspace)), among), among)
     found = {}
     for name, answer in run.result("predicted").items():
         if "flops" in answer:
