@@ -148,11 +148,13 @@ def fitted(run: Run) -> dict[str, Any]:
     started = time.monotonic()
     found = fit(scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True)
     seconds = time.monotonic() - started
-    measured = stored_networks(test, Target.of(setting=SETTING, workspace=place))
+    measured = stored_networks([key for each in test for key in each.keys], Target.of(setting=SETTING, workspace=place))
     part = encode(found.card)["statistics"]["min"]
     rows = judged(found, test, {key: row["latency_min_ms"] for key, row in measured.items()})
     started = time.monotonic()
-    card = onnx_fit.fit_models(scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True)
+    card = onnx_fit.fit_models(
+        scale.spaces, workspace=place, networks=scale.fit, holdout=scale.calibrate, stored=True, references=False
+    )
     return {
         "predictor": found.card.predictor,
         "additivity": found.card.additivity,

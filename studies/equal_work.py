@@ -250,9 +250,7 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
                 lines.append(f"{name}, {way}: {found['refused']}")
                 continue
             off = f"{100 * (found['latency_ms'] / first - 1):+.2f}" if first else "-"
-            rows.append(
-                [name, way, found["nodes"], f"{found['latency_ms']:.4f}", off, f"{100 * found['measured']:.1f}"]
-            )
+            rows.append([name, way, found["nodes"], f"{found['latency_ms']:.4f}", off, f"{100 * found['measured']:.1f}"])
             lines += [f"{name}, {way}: `{key}` is not among the first form's" for key in found["others"]]
     head = ["network", "form", "nodes", "predicted ms", "against the first %", "time in rows of the first %"]
     said = "Rows were measured for the first form only."

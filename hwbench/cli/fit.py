@@ -32,7 +32,10 @@ def run(
         typer.Option("--space", help="Search space; repeat for several. With --from: whose sample (or all) the rows are."),
     ] = None,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="Fit the predictor of any ONNX model, calibrated on networks of the spaces.")
+        bool, typer.Option("--kernels", help="Fit the predictor of any ONNX model, calibrated on reference models and spaces.")
+    ] = False,
+    no_references: Annotated[
+        bool, typer.Option("--no-references", help="With --kernels: calibrate on networks of the spaces only.")
     ] = False,
     source: Annotated[
         str | None, typer.Option("--from", help="Fit to anyone's table of measurements (Parquet), not to a space.")
@@ -74,8 +77,10 @@ def run(
     """Fit a latency predictor: for networks of spaces, for any ONNX model (--kernels), or to a table (--from)."""
     from hwbench.core.errors import UsageError
 
-    if source is None and not space:
-        raise UsageError("Give --space (networks are measured) or --from FILE.parquet (they were).")
+    if source is None and not space and not kernels:
+        raise UsageError("Give --space (networks are measured), --kernels (reference models are) or --from FILE.parquet.")
+    if not kernels:
+        options.refuse(context, ("no_references",), "only --kernels calibrates on reference models")
     if source is not None:
         options.refuse(context, OF_NETWORKS, "--from fits to measurements that were made")
         fit_table(
@@ -112,7 +117,7 @@ def run(
     }
     if kernels:
         options.refuse(context, ("predictor",), "--kernels has a predictor of its own")
-        fit_kernels(space or [], asked, json)
+        fit_kernels(space or [], {**asked, "references": not no_references}, json)
     else:
         fit_networks(space or [], {**asked, "predictor": predictor}, json)
 

@@ -31,6 +31,10 @@ TIMELESS = ("nearest_mode", "cubic_coeff_a", "extrapolation_value", "epsilon", "
             "storage_order", "momentum", "training_mode", "saturate")  # fmt: skip
 """Attributes that decide results, not times."""
 RESIZE = 13
+OWN_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"QuickGelu": {"alpha": 1.702}}
+"""Of the runtime's own kernels, where it is not one for factors and off for switches."""
+BOTH = ("TopK",)
+"""Types whose first output must be there, too, where only the second is read."""
 PLACED = ("OneHot",)
 """Types whose axis is not one of the first input."""
 
@@ -50,6 +54,8 @@ def canonical(spec: OpSpec) -> OpSpec:
     inputs = _with_bias(kind, inputs, attributes)
     while len(outputs) > 1 and outputs[-1].letter == "o":
         outputs.pop()
+    if name in BOTH and outputs[0].letter == "o":  # nobody reads it, but it is computed, and no file may leave it out
+        outputs[0] = Operand(inputs[0].letter, outputs[1].shape)
     return OpSpec.of(
         "kernel",
         type=kind,
@@ -89,7 +95,7 @@ def _attributes(
     windowed = name in WINDOWED
     if windowed:
         given = _padded(name, given, inputs, outputs)
-    defaults = _microsoft(given) if domain.startswith(MICROSOFT) else _defaults(name, version)
+    defaults = {**_microsoft(given), **OWN_DEFAULTS.get(name, {})} if domain.startswith(MICROSOFT) else _defaults(name, version)
     rank, axis = len(inputs[0].shape) if inputs else 0, given.get("axis", defaults.get("axis"))
     if isinstance(axis, int) and name not in PLACED and rank:
         given["axis"] = axis - rank if axis >= 0 else axis

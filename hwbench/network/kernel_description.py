@@ -19,10 +19,20 @@ INTEGER_PRODUCTS = {"MatMulInteger": 1, "com.microsoft.MatMulIntegerToFloat": 1,
                     "QLinearMatMul": 3, "com.microsoft.QGemm": 3}  # fmt: skip
 """Products of 8-bit numbers, and which input is the second factor."""
 CONVOLUTIONS = {"Conv": 1, "com.microsoft.FusedConv": 1, "com.microsoft.nchwc.Conv": 1, "ConvTranspose": 1, "ConvInteger": 1,
-                "QLinearConv": 3}  # fmt: skip
+                "QLinearConv": 3, "com.microsoft.QLinearConv": 3}  # fmt: skip
 """Convolutions, and which input holds the weights."""
-BLOCK = 8
-"""Channels below which the blocked layout reads the common one: the smallest block of any processor."""
+BLOCK = 16
+"""Channels below which a blocked convolution may read the common layout: the largest block of any processor. Half of them may
+be a whole block, too, where the filters do not tell."""
+PIECES, INNER_BYTES = "pieces", "inner_bytes"
+"""Numbers that are physics, too: how many pieces the work falls into, each with a cost of its own (rows, runs of values that
+lie together, steps); and bytes that move beside what goes in and out (weights read again at every step, windows laid out)."""
+IN_KERNEL = ("", "Relu")
+"""Activations that blocked convolutions apply on the way; others are another pass over what was written."""
+PASSES = {"Clip": 1.0, "LeakyRelu": 1.0, "HardSigmoid": 2.0, "HardSwish": 3.0, "Sigmoid": 5.0, "Tanh": 5.0}
+"""About how many simple operations a pass takes."""
+SAME_SET = 4096
+"""Bytes after which addresses fall into the same set of a first cache: values so far apart evict each other."""
 ATTENTIONS = ("Attention", "com.microsoft.MultiHeadAttention")
 PACKED_ATTENTIONS = ("com.microsoft.Attention", "com.microsoft.QAttention")
 RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1, "com.microsoft.DynamicQuantizeLSTM": 4}
@@ -30,7 +40,10 @@ RECURRENT = {"LSTM": 4, "GRU": 3, "RNN": 1, "com.microsoft.DynamicQuantizeLSTM":
 ROWWISE = ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "com.microsoft.SkipLayerNormalization",
            "SimplifiedLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization", "CumSum", "ArgMax", "ArgMin",
            "TopK", "Hardmax")  # fmt: skip
+REORDERS = ("com.microsoft.nchwc.ReorderInput", "com.microsoft.nchwc.ReorderOutput")
 POOLS = ("MaxPool", "AveragePool", "LpPool", "com.microsoft.nchwc.MaxPool", "com.microsoft.nchwc.AveragePool")
+JOINED, CUT = ("Concat", "Split", "Gather"), ("Slice", "Pad", "Expand", "Tile")
+SCATTERS = ("ScatterElements", "ScatterND", "GatherElements", "GatherND")
 WAYS = ("approximate", "mode", "reduction")
 """Attributes that choose another way of computing."""
 CHEAP_POWERS = ((2.0,), (3.0,))
@@ -67,7 +80,7 @@ def describe(spec: OpSpec) -> tuple[str, dict[str, float]]:
     kernel = _Kernel(str(spec["type"]), operands(spec), results(spec), attributes_of(spec["attributes"]))
     answers = (family(kernel) for family in FAMILIES)
     words, numbers = next(answer for answer in answers if answer is not None)
-    return "-".join(words), {"out": kernel.written, **{name: float(value) for name, value in numbers.items()}}
+    return "-".join(words), {"out": kernel.written, PIECES: 1.0, **{name: float(value) for name, value in numbers.items()}}
 
 
 def _product(kernel: _Kernel) -> Described | None:
@@ -84,7 +97,7 @@ def _product(kernel: _Kernel) -> Described | None:
     words = ["product", "constant" if constant else "flowing"]
     if attributes.get("transB", 0) and not constant:
         words.append("turned")
-    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
+    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k, PIECES: batch}
 
 
 def _einsum(kernel: _Kernel) -> Described | None:
@@ -142,7 +155,9 @@ def _recurrent(kernel: _Kernel) -> Described | None:
     batch = first if kernel.attributes.get("layout", 0) else batch
     ways = 2 if kernel.attributes.get("direction") == "bidirectional" else 1
     numbers = {"steps": steps, "batch": batch, "width": width, "hidden": hidden, "ways": ways}
-    return [kernel.type], {**numbers, "macs": ways * steps * batch * gates * hidden * (width + hidden)}
+    again = 4 * ways * steps * gates * hidden * hidden  # a step meets all weights of the state, and few of them stay near
+    macs = ways * steps * batch * gates * hidden * (width + hidden)
+    return [kernel.type], {**numbers, "macs": macs, PIECES: ways * steps, INNER_BYTES: again}
 
 
 def _control(kernel: _Kernel) -> Described | None:
@@ -169,47 +184,108 @@ def _convolution(kernel: _Kernel) -> Described | None:
     groups = int(kernel.attributes.get("group", 1))
     channels, area = weight[1], math.prod(weight[2:])
     upward = kernel.type == "ConvTranspose"  # every value that comes in, not every one that goes out, meets the weights
-    met = math.prod((kernel.inputs[0] if upward else out).shape[2:])
+    last = bool(kernel.attributes.get("channels_last", 0))
+    sides = out.shape[1:-1] if last else out.shape[2:]
+    met = math.prod(kernel.inputs[0].shape[2:] if upward else sides)
     into, filters = (weight[0], channels * groups) if upward else (channels * groups, weight[0])
     blocked = ".nchwc." in kernel.type
-    integer = kernel.type in ("ConvInteger", "QLinearConv")
-    layout = "upward" if upward else "nchwc" if blocked else kernel.type if integer else "plain"
-    return ["convolution", layout, _form(channels, area, groups, blocked)], {
+    integer = kernel.type.rpartition(".")[2] if CONVOLUTIONS[kernel.type] == 3 or kernel.type == "ConvInteger" else ""
+    layout = "upward" if upward else "nchwc" if blocked else integer + "-last" * last if integer else "plain"
+    deep = ["deep"] if len(weight) > 4 else []
+    return ["convolution", layout, _form(channels, area, groups, filters if blocked else 0), *deep], {
         "channels": into,
         "filters": filters,
         "area": area,
-        "positions": math.prod(out.shape[2:]) * out.shape[0],
-        "width": out.shape[-1],
-        "stride": max(kernel.attributes.get("strides", [1])),
+        "positions": math.prod(sides) * out.shape[0],
+        "width": sides[-1] if sides else 1,
+        "stride": math.prod(kernel.attributes.get("strides", [1])),
         "dilation": max(kernel.attributes.get("dilations", [1])),
         "macs": math.prod(weight) * met * out.shape[0],
         "summed": float(sum(o.letter == "f" for o in kernel.inputs) > 1),
-        "activated": float("activation" in kernel.attributes),
+        "passed": _passes(str(kernel.attributes.get("activation", ""))),
+        "ragged": float(not blocked and groups > 1 and filters % BLOCK != 0),
+        PIECES: 1 if blocked else groups * out.shape[0],
+        **({} if blocked else {INNER_BYTES: 4 * channels * groups * area * met * out.shape[0]}),
     }
 
 
-def _form(channels: int, area: int, groups: int, blocked: bool) -> str:
-    """Which way of computing a convolution takes."""
+def _passes(activation: str) -> float:
+    return 0.0 if activation in IN_KERNEL else PASSES.get(activation, max(PASSES.values()))
+
+
+def _form(channels: int, area: int, groups: int, filters: int) -> str:
+    """Which way of computing a convolution takes; filters are told of the blocked layout only."""
     if groups > 1:
         return "depthwise" if channels == 1 else "grouped"
-    if blocked and channels < BLOCK:
+    whole = channels % BLOCK == 0 or (channels == BLOCK // 2 and filters % BLOCK)
+    if filters and channels < BLOCK and not whole:
         return "entry"
     return "dense" if area > 1 else "pointwise"
 
 
+def _reorder(kernel: _Kernel) -> Described | None:
+    """Into or out of the blocked layout: channels are read or written side by side."""
+    if kernel.type not in REORDERS:
+        return None
+    given = kernel.inputs[0]
+    plane = math.prod(given.shape[2:])
+    channels = min(given.shape[1], kernel.out.shape[1])
+    return [kernel.type], {"channels": channels, "plane": plane, "evicted": _evicted(plane)}
+
+
+def _evicted(values: int) -> float:
+    """Whether values that many places apart, four bytes each, evict each other."""
+    return float(values > 0 and 4 * values % SAME_SET == 0)
+
+
 def _reduction(kernel: _Kernel) -> Described | None:
-    """Over the last sides, or over sides before others."""
+    """By which sides go and which stay, equal neighbours joined: KRK keeps, reduces, keeps."""
     if not kernel.type.startswith("Reduce"):
         return None
-    given, out = kernel.inputs[0], kernel.out
-    last = given.shape[-1] if given.shape else 1
-    kept = out.shape[-1] if out.shape else 1
-    along = last > 1 and kept == last and given.size > out.size
-    return [kernel.type, "before" if along else "last"], {
-        "in": given.size,
-        "length": given.size / max(out.size, 1),
-        "inner": float(last),
-    }
+    given = kernel.inputs[0].shape
+    axes = kernel.inputs[1].values if len(kernel.inputs) > 1 else kernel.attributes.get("axes", ())
+    gone = {int(axis) % len(given) for axis in axes} if axes and given else set(range(len(given)))
+    parts: list[tuple[str, int]] = []
+    for letter, side in [("R" if i in gone else "K", side) for i, side in enumerate(given) if side > 1]:
+        if parts and parts[-1][0] == letter:
+            parts[-1] = (letter, parts[-1][1] * side)
+        else:
+            parts.append((letter, side))
+    pattern = "".join(letter for letter, _ in parts)
+    front, last = (parts[0][1], parts[-1][1]) if parts else (1, 1)
+    length = math.prod(side for letter, side in parts if letter == "R")
+    known = pattern if pattern in ("R", "K", "KR", "RK", "KRK") else "other"
+    pieces = math.prod(side for _, side in parts[:-1])
+    return [kernel.type, known], {"front": front, "length": length, "last": last, PIECES: pieces}
+
+
+def _global_pool(kernel: _Kernel) -> Described | None:
+    """One value of every channel."""
+    if "Global" not in kernel.type:
+        return None
+    channels = kernel.out.size
+    return [kernel.type], {"plane": kernel.inputs[0].size / max(channels, 1), PIECES: channels}
+
+
+def _scatter(kernel: _Kernel) -> Described | None:
+    """Values put to or taken from places that data tell."""
+    if kernel.type not in SCATTERS:
+        return None
+    given, places = kernel.inputs[0], kernel.inputs[1]
+    moved = kernel.inputs[2].size if len(kernel.inputs) > 2 else kernel.out.size
+    words = [kernel.type, *([str(kernel.attributes["reduction"])] if "reduction" in kernel.attributes else [])]
+    return words, {"in": given.size, "moved": moved, "together": moved / max(places.size, 1), PIECES: places.size}
+
+
+def _spectrum(kernel: _Kernel) -> Described | None:
+    """Transforms of windows moved over a signal."""
+    if kernel.type != "STFT":
+        return None
+    out = kernel.out.shape
+    frames, bins = (out[-3], out[-2]) if len(out) > 2 else (1, kernel.out.size)
+    halves = bins - 1 if kernel.attributes.get("onesided", 1) else bins
+    fast = halves & (halves - 1) == 0  # windows of other lengths take a slower way
+    return [kernel.type, "fast" if fast else "slow"], {"frames": frames, "bins": bins, PIECES: frames}
 
 
 def _rowwise(kernel: _Kernel) -> Described | None:
@@ -224,10 +300,12 @@ def _rowwise(kernel: _Kernel) -> Described | None:
     if kernel.type in ("TopK", "ArgMax", "ArgMin") and given.shape:
         length = given.shape[axis if -len(given.shape) <= axis < len(given.shape) else -1]
         kept = out.size * length / max(given.size, 1)
-        return [kernel.type], {"rows": given.size / max(length, 1), "length": length, "kept": kept}
+        rows = given.size / max(length, 1)
+        return [kernel.type], {"rows": rows, "length": length, "kept": kept, PIECES: rows}
     inside = kernel.type == "Softmax" and axis not in (-1, len(out.shape) - 1)  # values of a row lie apart
     words = [kernel.type, "apart"] if inside else [kernel.type]
-    return words, {"rows": kernel.written / max(length, 1), "length": length}
+    rows = kernel.written / max(length, 1)
+    return words, {"rows": rows, "length": length, PIECES: rows}
 
 
 def _pool(kernel: _Kernel) -> Described | None:
@@ -239,11 +317,30 @@ def _pool(kernel: _Kernel) -> Described | None:
 
 
 def _transpose(kernel: _Kernel) -> Described | None:
-    """Values that change places."""
+    """Values that change places: whole runs of them, rows that become columns, or in another order."""
     if kernel.type != "Transpose":
         return None
     given = kernel.inputs[0]
-    return [kernel.type, given.letter], _turn(given.shape, kernel.attributes.get("perm"))
+    sides, order = _joined(given.shape, kernel.attributes.get("perm"))
+    rows, columns = (sides[-2], sides[-1]) if len(sides) > 1 else (1, sides[-1] if sides else 1)
+    if len(order) < 2:
+        way, rows = "copied", 1
+    elif order[-1] == len(order) - 1:
+        way, rows = "runs", given.size // max(columns, 1)
+    else:
+        way = "turned" if order[:-2] == list(range(len(order) - 2)) else "mixed"
+    apart = float(way in ("turned", "mixed")) * max(_evicted(columns), _evicted(rows))
+    pieces = {"copied": 1, "runs": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[way]
+    return [kernel.type, way, given.letter], {"rows": rows, "columns": columns, "evicted": apart, PIECES: pieces}
+
+
+def _resize(kernel: _Kernel) -> Described | None:
+    """Another size; the same size is a copy."""
+    if kernel.type not in ("Resize", "Upsample"):
+        return None
+    mode, given, out = str(kernel.attributes.get("mode", "nearest")), kernel.inputs[0], kernel.out
+    way = "copied" if given.shape == out.shape else mode
+    return [kernel.type, way], {"in": given.size, "width": float(out.shape[-1] if out.shape else 1)}
 
 
 def _elementwise(kernel: _Kernel) -> Described:
@@ -252,21 +349,23 @@ def _elementwise(kernel: _Kernel) -> Described:
     words = [kernel.type, *(str(attributes[name]) for name in WAYS if name in attributes)]
     if kernel.type == "Pow" and kernel.inputs[1].values in CHEAP_POWERS:
         words.append(f"by-{kernel.inputs[1].values[0]:.0f}")
+    if kernel.type == "com.microsoft.QuickGelu" and attributes.get("alpha") != 1:
+        words.append("scaled")  # another pass
     flowing = [o for o in kernel.inputs if o.letter not in "ovc"]
     if len(flowing) > 1 and len(kernel.outputs) == 1:
         same = all(o.shape == out.shape or not o.size > 1 for o in flowing)
         words.append("alike" if same else "spread")
     if kernel.type == "Cast" or out.letter != "f":
         words += [kernel.inputs[0].letter, out.letter]
-    looked_up = {"in": kernel.written, "touched": kernel.written}
-    numbers = looked_up if kernel.type == "Gather" else {"in": float(sum(o.size for o in flowing))}
-    inner = math.prod(out.shape[_axis(kernel.type, attributes, out) :]) if out.shape else 1
-    return words, {**numbers, "inner": float(max(inner, 1))}
+    run = _run(kernel, flowing)
+    read = kernel.written if kernel.type == "Gather" else float(sum(o.size for o in flowing))
+    numbers = {"in": read, "run": float(run), PIECES: kernel.written / max(run, 1)}
+    return words, {**numbers, "touched": kernel.written} if kernel.type == "Gather" else numbers
 
 
 FAMILIES: tuple[Callable[[_Kernel], Described | None], ...] = (
-    _product, _integer_product, _einsum, _attention, _packed_attention, _recurrent, _control, _convolution, _counting,
-    _reduction, _rowwise, _pool, _transpose, _elementwise,
+    _product, _integer_product, _einsum, _attention, _packed_attention, _recurrent, _control, _convolution, _reorder,
+    _counting, _reduction, _global_pool, _scatter, _spectrum, _rowwise, _pool, _transpose, _resize, _elementwise,
 )  # fmt: skip
 
 
@@ -292,24 +391,43 @@ def _contraction(equation: str, first: tuple[int, ...], others: Sequence[Operand
     return {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
 
 
-def _axis(kind: str, attributes: Mapping[str, Any], out: Operand) -> int:
-    """From which axis on values lie together."""
-    axis = int(attributes.get("axis", len(out.shape) - 1))
-    axis = axis + len(out.shape) if axis < 0 else axis
-    return min(axis, len(out.shape) - 1) if kind in ("Concat", "Split", "Gather", "Slice") else len(out.shape) - 1
+def _run(kernel: _Kernel, flowing: Sequence[Operand]) -> int:
+    """How many values lie together in all that is read and written: those one step of a kernel's loop may take."""
+    out = kernel.out
+    if kernel.type in JOINED and out.shape:
+        rank = max(len(out.shape), len(kernel.inputs[0].shape))
+        axis = int(kernel.attributes.get("axis", 0)) % rank
+        sides = kernel.inputs[0].shape if kernel.type == "Split" else out.shape
+        behind = math.prod(sides[axis + 1 :])
+        return max(1, behind if kernel.type == "Gather" else behind * sides[axis] // max(len(_parts(kernel)), 1))
+    if kernel.type in CUT and out.shape:
+        same = [a == b for a, b in zip(kernel.inputs[0].shape[::-1], out.shape[::-1], strict=False)]
+        whole = same.index(False) if False in same else len(same)
+        return max(1, math.prod(out.shape[len(out.shape) - min(whole + 1, len(out.shape)) :]))
+    run, kinds = 1, None
+    for place in range(1, len(out.shape) + 1):
+        here = [len(o.shape) >= place and o.shape[-place] == out.shape[-place] for o in flowing]
+        if out.shape[-place] != 1 or place == 1:
+            if kinds is not None and here != kinds:
+                break
+            kinds = here
+        run *= out.shape[-place]
+    return max(1, run)
 
 
-def _turn(shape: tuple[int, ...], perm: Sequence[int] | None) -> dict[str, float]:
-    """A transposition after joining sides that stay together: run moved as one, and the distance of its neighbours."""
-    order = list(perm) if perm else list(range(len(shape)))[::-1]
-    order = [axis for axis in order if shape[axis] != 1]
+def _parts(kernel: _Kernel) -> Sequence[Operand]:
+    """What is joined, or what comes out."""
+    return kernel.outputs if kernel.type == "Split" else [o for o in kernel.inputs if o.shape and o.letter not in "vc"]
+
+
+def _joined(shape: tuple[int, ...], perm: Sequence[int] | None) -> tuple[list[int], list[int]]:
+    """(sides, order) of a transposition after joining sides that stay together."""
+    order = [axis for axis in (perm or range(len(shape))[::-1]) if shape[axis] != 1]
     groups: list[list[int]] = []
     for axis in order:
-        if groups and all(shape[a] == 1 for a in range(groups[-1][-1] + 1, axis)) and axis > groups[-1][-1]:
+        if groups and axis > groups[-1][-1] and all(shape[a] == 1 for a in range(groups[-1][-1] + 1, axis)):
             groups[-1].append(axis)
         else:
             groups.append([axis])
-    sizes = [math.prod(shape[a] for a in g) for g in groups]
-    last = max((a for a in order), default=0)
-    run = sizes[-1] if groups and groups[-1][-1] == last else 1
-    return {"run": float(run), "moved": float(len(groups)), "last": float(sizes[-1] if sizes else 1)}
+    before = sorted(groups)
+    return [math.prod(shape[a] for a in group) for group in before], [before.index(group) for group in groups]

@@ -61,7 +61,8 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
         flops=float(work.flops * setting.batch),
         macs=float(work.macs * setting.batch),
         bytes_moved=float(moved),
-        inner_bytes=float(sum(bytes_moved(part, setting) for part in _parts(spec))),
+        inner_bytes=numbers.get("inner_bytes", float(sum(bytes_moved(part, setting) for part in _parts(spec)))),
+        pieces=numbers.get("pieces", 1.0),
         parameters=float(parameter_count(spec)),
         flops_per_byte=work.flops * setting.batch / max(moved, 1),
     )

@@ -27,6 +27,7 @@ from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.graph import Workload
 from hwbench.network.op import base as ops
+from hwbench.network.reference import Reference
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor import additivity
 from hwbench.predictor import card as cards
@@ -124,12 +125,17 @@ def _require_rows(sets: Sequence[Architectures], rows_ms: Mapping[str, float], t
 
 
 def networks_of(
-    sets: Sequence[Architectures], target: Target, stored: bool, policy: Policy = NETWORK_POLICY, tick: Tick = no_tick
+    sets: Sequence[Architectures],
+    target: Target,
+    stored: bool,
+    policy: Policy = NETWORK_POLICY,
+    tick: Tick = no_tick,
+    references: Sequence[Reference] = (),
 ) -> dict[str, dict[str, Any]]:
     """Key -> row of networks, measured now or taken from the stored table of networks."""
     if stored:
-        return stored_networks(sets, target)
-    return measure_networks(sets, target, policy, tick)
+        return stored_networks([*(key for a in sets for key in a.keys), *(each.key for each in references)], target)
+    return measure_networks(sets, target, policy, tick, references)
 
 
 def _summary(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -206,7 +212,7 @@ def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> t
     return {**rows_ms, **guessed}, fill
 
 
-def stored_networks(sets: Sequence[Architectures], target: Target) -> dict[str, dict[str, Any]]:
+def stored_networks(keys: Sequence[str], target: Target) -> dict[str, dict[str, Any]]:
     """Key -> row of networks measured before.
 
     Raises:
@@ -215,7 +221,6 @@ def stored_networks(sets: Sequence[Architectures], target: Target) -> dict[str, 
     path = lut_networks.find_networks(target)
     found = lut_networks.read_networks(path)[0] if path is not None else []
     rows = {r["key"]: r for r in found if luts.setting_of(r) == target.setting and r["latency_min_ms"] is not None}
-    keys = [key for a in sets for key in a.keys]
     missing = [key for key in keys if key not in rows]
     if missing:
         raise UsageError(

@@ -1,10 +1,10 @@
 """What kernels of ONNX models cost: a measured row, a model of the rows of its family, or a bound; and how prices add up.
 
 Kernels are measured among copies of themselves (`Setting.scenario`), so that they meet the caches as inside a network. What
-copies do not show is weights that no cache holds: no kernel is faster than its weights can be read (a speed that single-row
-products with huge weights tell). Whole networks calibrate the sum:
+copies do not show: weights of a whole model that no cache holds come from memory at every run; a small activation is still
+near when the next kernel reads it. Whole networks calibrate what that costs and saves:
 
-    latency = scale x kernels + reading of weights, where that takes longer + per megabyte of activations + per node
+    latency = scale x kernels + per megabyte of streamed weights + per megabyte of near and of far activations + per node
 
 Latencies in ms.
 """
@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from hwbench.lut.table import Lut
 from hwbench.network import work
+from hwbench.network.graph import Tensor
 from hwbench.network.kernel_canonical import canonical
 from hwbench.network.op import base as ops
 from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
@@ -25,11 +27,19 @@ from hwbench.predictor.kernel_bound import Bound
 from hwbench.predictor.model_latency import BOUNDED, MEASURED, MODELLED
 from hwbench.predictor.op_latency import OpModel, known
 
-TERMS = ("rows_ms", "activations_mb", "nodes")
-PRIOR_WEIGHT = 0.03
-"""How firmly, before any network is seen, kernels are taken to add up as measured (relative weight of one network)."""
-PRIOR_SCALES = (1.0, 0.05, 2e-4)
-"""What each term may plausibly weigh: a ratio, ms per megabyte, ms per node."""
+TERMS = ("rows_ms", "streamed_mb", "near_mb", "far_mb", "nodes")
+PRIOR = {
+    "rows_ms": (1.0, 0.1),
+    "streamed_mb": (0.0, 0.02),
+    "near_mb": (0.0, 0.003),
+    "far_mb": (0.0, 0.003),
+    "nodes": (0.0, 2e-4),
+}
+"""Before any network is seen, kernels add up as measured: mean and standard deviation of what a term weighs."""
+UNEXPLAINED = 0.05
+"""How far a network's latency is expected to lie from its terms, relative: how firmly networks decide against the prior."""
+NEAR_BYTES = 500_000
+"""Activations up to this size are near when the next kernel reads them: about half a second cache."""
 STREAMED_BYTES = 60_000_000
 """Single-row products with more weights than this tell how fast memory is read: few last caches hold them."""
 THIN = 4
@@ -51,10 +61,10 @@ class Prices:
     rows_ms: Mapping[str, float]
     """Measured kernels by their canonical keys."""
     setting: Setting
-    stream_ms_per_mb: float = 0.0
-    """Least time a megabyte of weights takes to come from memory."""
     cache_bytes: int = 0
-    """What the last cache holds: weights of a model that fit into it stay there."""
+    """What the last cache holds."""
+    stream_ms_per_mb: float = 0.0
+    """Least time a megabyte takes to come from memory."""
 
     def of(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ms, relative doubt, which of PRICES it is) of each kernel."""
@@ -66,32 +76,52 @@ class Prices:
         if unknown:
             ms[unknown], doubt[unknown] = self.bound.predict([known(specs[i], self.setting) for i in unknown])
             price[unknown] = BOUNDED
+        ms = np.maximum(ms, [self.stream_ms_per_mb * streamed_mb(spec, self.cache_bytes) for spec in specs])
         measured = np.array([spec.key in self.rows_ms for spec in specs])
         price[measured] = MEASURED
         ms = np.where(measured, [self.rows_ms.get(spec.key, np.nan) for spec in specs], ms)
         return ms, np.where(measured, 0.0, doubt), price
 
-    def in_network(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The same for all kernels of one model, repeats included, and which of them last as long as reading their weights."""
+    def each(self, specs: Sequence[OpSpec]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same for all kernels of one model, repeats included, each priced once."""
         distinct = list(dict.fromkeys(specs))
         at = {spec: i for i, spec in enumerate(distinct)}
         ms, doubt, price = (values[[at[spec] for spec in specs]] for values in self.of(distinct))
-        weights = np.array([weights_mb(spec) for spec in specs])
-        reading_ms = weights * self.stream_ms_per_mb * (weights.sum() * 1e6 > self.cache_bytes)
-        return np.maximum(ms, reading_ms), doubt, price, reading_ms > ms
+        return ms, doubt, price
+
+    def columns(self, specs: Sequence[OpSpec], ms: np.ndarray) -> np.ndarray:
+        """[kernel, term] of all kernels of one model that were given these prices."""
+        found = np.column_stack([ms, np.array([beside(spec, self.cache_bytes) for spec in specs]).reshape(-1, len(TERMS) - 1)])
+        held = sum(map(weights_mb, specs)) + max(map(largest_mb, specs), default=0.0)
+        found[:, TERMS.index("streamed_mb")] *= streamed_share(held, self.cache_bytes)
+        return found
 
     def too_little_known(self, specs: Sequence[OpSpec]) -> list[str]:
         """Keys of kernels that are only bounded, where they are more than a crumb of the sum; else nothing."""
-        ms, _, price, _ = self.in_network(specs)
+        ms, _, price = self.each(specs)
         bounded = price == BOUNDED
         if ms[bounded].sum() <= MOST_BOUNDED * ms.sum():
             return []
         return sorted({spec.key for spec, unknown in zip(specs, bounded, strict=True) if unknown})
 
 
-def weights_mb(spec: OpSpec) -> float:
-    """Megabytes of weights a kernel reads."""
-    return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6
+@lru_cache(maxsize=None)
+def beside(spec: OpSpec, cache_bytes: int) -> tuple[float, ...]:
+    """What a kernel adds to the terms beside its price, as if all weights of the model were streamed."""
+    weights = weights_mb(spec)
+    # Two copies of more than half a cache were streamed when they were measured.
+    streamed = weights if 2e6 * weights < cache_bytes else 0.0
+    sizes = _tensors_mb(spec)
+    near = sum(size for size in sizes if size * 1e6 <= NEAR_BYTES)
+    return streamed, near, sum(sizes) - near, 1.0
+
+
+@lru_cache(maxsize=None)
+def streamed_mb(spec: OpSpec, cache_bytes: int) -> float:
+    """What a kernel moves from and to memory because no cache holds it; what is written there is read first."""
+    inputs, outputs = (_sizes_mb(side) for side in ops.op_of(spec).signature(spec))
+    read, written = (sum(size for size in side if size * 1e6 > cache_bytes) for side in ([*inputs, weights_mb(spec)], outputs))
+    return float(read + 2 * written) if cache_bytes else 0.0
 
 
 def stream_ms_per_mb(rows_ms: Mapping[str, float]) -> float:
@@ -105,14 +135,39 @@ def stream_ms_per_mb(rows_ms: Mapping[str, float]) -> float:
     return float(np.median(found)) if found else 0.0
 
 
+def streamed_share(held_mb: np.ndarray | float, cache_bytes: int) -> np.ndarray:
+    """How much of its weights a model reads from memory: nothing below half a last cache, all from a whole one on."""
+    if not cache_bytes:
+        return np.zeros_like(held_mb)
+    return np.clip(2e6 * np.asarray(held_mb) / cache_bytes - 1, 0.0, 1.0)
+
+
+@lru_cache(maxsize=None)
+def largest_mb(spec: OpSpec) -> float:
+    """The largest activation a kernel reads or writes."""
+    return max(_tensors_mb(spec), default=0.0)
+
+
+def _tensors_mb(spec: OpSpec) -> list[float]:
+    return [size for side in ops.op_of(spec).signature(spec) for size in _sizes_mb(side)]
+
+
+def _sizes_mb(tensors: Sequence[Tensor]) -> list[float]:
+    return [int(np.prod(t.shape)) * work.ITEM_BYTES[t.dtype] / 1e6 for t in tensors]
+
+
+@lru_cache(maxsize=None)
+def weights_mb(spec: OpSpec) -> float:
+    """Megabytes of weights a kernel reads."""
+    return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6
+
+
 @dataclass(frozen=True)
 class Terms:
     """One network's sums, and the doubt of its kernels' prices."""
 
     values: np.ndarray
     """One per TERMS."""
-    reading_ms: float
-    """Kernels that last as long as reading their weights: not scaled, memory is as fast in a network as alone."""
     doubt_ms: float
 
 
@@ -127,19 +182,10 @@ def kernel_rows(table: Lut, setting: Setting) -> dict[str, float]:
     return {canonical(OpSpec.parse(key)).key: ms for key, ms in rows.items()}
 
 
-def node_terms(spec: OpSpec) -> tuple[float, float]:
-    """What one node adds beside its kernel's price: (megabytes of activations, node)."""
-    inputs, outputs = ops.op_of(spec).signature(spec)
-    passed = sum(int(np.prod(t.shape)) * work.ITEM_BYTES[t.dtype] for t in (*inputs, *outputs))
-    return passed / 1e6, 1.0
-
-
 def terms_of(specs: Sequence[OpSpec], prices: Prices) -> Terms:
-    """The sums of a model's kernels, repeats included; NaN where a kernel has no price."""
-    ms, doubt, _, reading = prices.in_network(specs)
-    others = np.array([node_terms(spec) for spec in specs]).reshape(-1, 2).sum(axis=0)
-    values = np.array([float(ms[~reading].sum()), *others])
-    return Terms(values, float(ms[reading].sum()), doubt_of(specs, ms * doubt))
+    """The sums of a model's kernels, repeats included."""
+    ms, doubt, _ = prices.each(specs)
+    return Terms(prices.columns(specs, ms).sum(axis=0), doubt_of(specs, ms * doubt))
 
 
 def doubt_of(specs: Sequence[OpSpec], off_ms: np.ndarray) -> float:
@@ -162,12 +208,17 @@ def doubts_of(off_ms: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(ALIKE * ((off_ms @ groups) ** 2).sum(axis=1) + (1 - ALIKE) * (off_ms**2).sum(axis=1)))
 
 
-def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray) -> np.ndarray:
-    """Weights of the terms: least relative error, none negative, drawn to "kernels add up" where networks do not tell."""
-    from scipy.optimize import nnls
+def calibrate(terms: Sequence[Terms], measured_ms: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weights of the terms: least relative error, drawn to the prior where networks do not tell.
 
+    Args:
+        terms: Of each network.
+        measured_ms: Of each network.
+        counts: How much each network counts: those of one family tell less than as many of others.
+    """
+    means, widths = np.array([PRIOR[term] for term in TERMS]).T
     matrix = np.array([t.values for t in terms]) / measured_ms[:, None]
-    left = 1 - np.array([t.reading_ms for t in terms]) / measured_ms
-    prior = PRIOR_WEIGHT * len(terms) ** 0.5 * np.diag(1 / np.array(PRIOR_SCALES))
-    wanted = np.concatenate([left, prior @ np.eye(len(TERMS))[0]])
-    return np.asarray(nnls(np.vstack([matrix, prior]), wanted)[0])
+    firm = np.sqrt(counts) / np.hypot(UNEXPLAINED, [t.doubt_ms for t in terms] / measured_ms)
+    left = np.vstack([matrix * firm[:, None], np.diag(1 / widths)])
+    right = np.concatenate([firm, means / widths])
+    return np.asarray(np.linalg.lstsq(left, right, rcond=None)[0])

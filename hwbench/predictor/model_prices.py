@@ -8,7 +8,6 @@ Bounded kernels are no reason to refuse, unless all of them together could move 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.card_types import OnnxStatistic
-from hwbench.predictor.kernel_prices import TERMS, Prices, doubt_of, node_terms
+from hwbench.predictor.kernel_prices import TERMS, Prices, doubt_of
 from hwbench.predictor.model_latency import BOUNDED, MEASURED, Layer
 from hwbench.profiler.kernel_detection import DetectedKernel
 
@@ -104,13 +103,11 @@ def price_model(kernels: tuple[DetectedKernel, ...], prices: Prices, part: OnnxS
     doubt, price = np.full(len(kernels), UNSTATED), np.full(len(kernels), BOUNDED, object)
     off = ms * doubt
     if specs:
-        own_ms, doubt[stated], price[stated], reading = prices.in_network(specs)
-        ms[stated], off[stated] = shares(specs, own_ms, reading, part), own_ms * doubt[stated]
+        own_ms, doubt[stated], price[stated] = prices.each(specs)
+        ms[stated], off[stated] = prices.columns(specs, own_ms) @ weights_of(part), own_ms * doubt[stated]
     return Priced(kernels, ms * times, off * times, doubt, price, setting, part)
 
 
-def shares(specs: Sequence[OpSpec], ms: np.ndarray, reading: np.ndarray, part: OnnxStatistic) -> np.ndarray:
-    """What each kernel adds to the calibrated latency; kernels that last as long as reading their weights are not scaled."""
-    weights = np.array([part.weights[term] for term in TERMS])
-    beside = np.array([[0.0, *node_terms(spec)] for spec in specs]).reshape(-1, len(TERMS)) @ weights
-    return np.asarray(beside + np.where(reading, ms, weights[0] * ms))
+def weights_of(part: OnnxStatistic) -> np.ndarray:
+    """What each term weighs."""
+    return np.array([part.weights[term] for term in TERMS])

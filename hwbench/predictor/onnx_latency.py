@@ -2,8 +2,8 @@
 
 predictors/<device>/onnx-<runtime>-<setting>/card.json, arrays.npz
 
-hwbench fit --kernels --space bert --space nasvit    makes one (onnx_fit.py)
-hwbench predict MODEL.onnx                           total, interval, coverage, layer by layer
+hwbench fit --kernels            makes one (onnx_fit.py)
+hwbench predict MODEL.onnx       total, interval, coverage, layer by layer
 
 The runtime says which kernels it runs after its own fusions (kernel detection); each has a price (kernel_prices.py), and whole
 networks calibrated their sum. A space's ops are exported alone, each once, and their kernels priced: 18 small models for
@@ -40,9 +40,20 @@ from hwbench.predictor import space_latency
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import ONNX, OnnxCard, OnnxStatistic
 from hwbench.predictor.kernel_bound import Bound
-from hwbench.predictor.kernel_prices import Prices, doubts_of, kernel_rows, membership, terms_of, weights_mb
+from hwbench.predictor.kernel_prices import (
+    TERMS,
+    Prices,
+    beside,
+    doubt_of,
+    doubts_of,
+    kernel_rows,
+    largest_mb,
+    membership,
+    streamed_share,
+    weights_mb,
+)
 from hwbench.predictor.model_latency import BOUNDED, MEASURED, ModelLatency
-from hwbench.predictor.model_prices import Priced, price_model, shares
+from hwbench.predictor.model_prices import Priced, price_model, weights_of
 from hwbench.predictor.op_latency import OpModel
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_detection import DetectedKernels as Detected
@@ -51,7 +62,7 @@ from hwbench.space import slots
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
-KERNELS = 1900
+KERNELS = 1950
 """Kernels of the grid that a predictor of any model is to be fitted on."""
 
 
@@ -71,12 +82,14 @@ class OnnxLatency:
         """The predictor of a card, with its arrays; asked for as `local`, it must be of this very machine."""
         if target.local:
             luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
+        if tuple(card.features) != TERMS:
+            raise DataError(f"{folder} was fitted by an older hwbench, whose sums had other terms. Run: {card.rebuild}")
         model = OpModel()
         model.restore(card.kernels.state, cards.read_arrays(folder, card))
         kernels = card.kernels
         setting = replace(target.setting, scenario=kernels.scenario)
         rows = measured_rows(target, setting, card)
-        prices = Prices(model, Bound.of(kernels.bound), rows, setting, kernels.stream_ms_per_mb, kernels.cache_bytes)
+        prices = Prices(model, Bound.of(kernels.bound), rows, setting, kernels.cache_bytes, kernels.stream_ms_per_mb)
         return cls(folder, card, target, prices, name or f"{card.device}/{folder.name}")
 
     @property
@@ -160,10 +173,10 @@ class OnnxLatency:
                 phases = network_kernels([phase.network for phase in workload.phases], self.target)
                 often = [phase.repeat for phase in workload.phases]
                 specs = [spec for each, n in zip(phases, often, strict=True) for spec in _known(each) * n]
-                ms, _, price, reading = self.prices.in_network(specs)
+                ms, doubt, price = self.prices.each(specs)
                 self._require(specs, "the network")
-                parts = shares(specs, ms, reading, part)
-                answers.append((parts.sum(), terms_of(specs, self.prices).doubt_ms, parts[price == MEASURED].sum()))
+                parts = self.prices.columns(specs, ms) @ weights_of(part)
+                answers.append((parts.sum(), doubt_of(specs, ms * doubt), parts[price == MEASURED].sum()))
         except HwbenchError as error:
             return Refusal(f"{self.name} cannot price {len(workloads)} networks: {error}", error)
         value, doubt_ms, measured_ms = np.array(answers, float).reshape(-1, 3).T
@@ -218,36 +231,40 @@ class SpaceKernels:
     def predict(self, population: Population) -> Latencies:
         """Every architecture: weights that the last cache does not hold are read from memory, as in a whole model."""
         counts = slots.op_counts(self.space, population, self.specs)
-        from_memory = counts @ self._weights_mb * 1e6 > self.prices.cache_bytes
-        found = np.zeros((3, population.shape[1]))
-        for memory in (False, True):
-            mine = from_memory == memory
-            value, measured, doubts = self._ops[memory]
-            often = counts[mine]
-            found[:, mine] = often @ value, doubts_of(often @ doubts, self._groups), often @ measured
-        return _latencies(found[0], found[1], found[2], self.part)
+        value, measured, doubts = self._ops
+        share = streamed_share(self._held_mb(counts), self.prices.cache_bytes)
+        found = counts @ value + share * (counts @ self._streamed_ms)
+        return _latencies(found, doubts_of(counts @ doubts, self._groups), counts @ measured, self.part)
 
     @cached_property
     def compiled(self) -> CompiledSum | None:
-        """The value as a sum over ops, where all networks have their weights in the cache, or none has."""
+        """The value as a sum over ops, where all networks stream their weights alike: nothing of them, or all."""
         weights = CompiledSum(self.space, lambda specs: self._of(self._weights_mb, specs))
         most = CompiledSum(self.space, lambda specs: self._of(-self._weights_mb, specs))
         try:
-            ends = (weights.minimum()[0] * 1e6, -most.minimum()[0] * 1e6)
+            ends = np.array([weights.minimum()[0], -most.minimum()[0] + float(self._largest_mb.max())])
         except UsageError:  # too entangled to know
             return None
-        memory = [each > self.prices.cache_bytes for each in ends]
-        if self.prices.stream_ms_per_mb and memory[0] != memory[1]:
+        share = streamed_share(ends, self.prices.cache_bytes)
+        if self._streamed_ms.any() and share[0] != share[1]:
             return None
-        return CompiledSum(self.space, lambda specs: self._of(self._ops[memory[0]][0], specs))
+        return CompiledSum(self.space, lambda specs: self._of(self._ops[0] + share[0] * self._streamed_ms, specs))
 
     def _of(self, values: np.ndarray, specs: Sequence[OpSpec]) -> np.ndarray:
         at = {spec: i for i, spec in enumerate(self.specs)}
         return np.asarray(values[[at[spec] for spec in specs]])
 
+    def _held_mb(self, counts: np.ndarray) -> np.ndarray:
+        """What a last cache would have to hold: all weights and the largest activation."""
+        return np.asarray(counts @ self._weights_mb + (np.minimum(counts, 1) * self._largest_mb).max(axis=1, initial=0.0))
+
     @cached_property
     def _weights_mb(self) -> np.ndarray:
         return np.array([sum(map(weights_mb, each)) for each in self.kernels])
+
+    @cached_property
+    def _largest_mb(self) -> np.ndarray:
+        return np.array([max(map(largest_mb, each), default=0.0) for each in self.kernels])
 
     @cached_property
     def _distinct(self) -> list[OpSpec]:
@@ -259,21 +276,27 @@ class SpaceKernels:
         return membership(self._distinct)
 
     @cached_property
-    def _ops(self) -> Mapping[bool, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Of each op, with weights in the cache and with weights from memory: (ms, ms of measured kernels, doubt by kernel)."""
-        distinct = self._distinct
-        ms, doubt, price = self.prices.of(distinct)
-        often = np.zeros((len(self.kernels), len(distinct)))
-        at = {kernel: i for i, kernel in enumerate(distinct)}
+    def _often(self) -> np.ndarray:
+        """[op, kernel] -> how often the op runs the kernel."""
+        often = np.zeros((len(self.kernels), len(self._distinct)))
+        at = {kernel: i for i, kernel in enumerate(self._distinct)}
         for row, each in zip(often, self.kernels, strict=True):
             np.add.at(row, [at[kernel] for kernel in each], 1)
-        found = {}
-        for memory in (False, True):
-            reading_ms = np.array([weights_mb(kernel) for kernel in distinct]) * self.prices.stream_ms_per_mb * memory
-            slower = np.maximum(ms, reading_ms)
-            parts = shares(distinct, slower, reading_ms > ms, self.part)
-            found[memory] = (often @ parts, often @ (parts * (price == MEASURED)), often * (slower * doubt))
-        return found
+        return often
+
+    @cached_property
+    def _streamed_ms(self) -> np.ndarray:
+        """What each op takes longer where all weights are streamed."""
+        streamed = np.array([beside(kernel, self.prices.cache_bytes)[0] for kernel in self._distinct])
+        return np.asarray(self._often @ streamed * self.part.weights["streamed_mb"])
+
+    @cached_property
+    def _ops(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each op, nothing streamed: (ms, ms of measured kernels, doubt by kernel)."""
+        ms, doubt, price = self.prices.of(self._distinct)
+        others = np.array([[0.0, *beside(kernel, self.prices.cache_bytes)[1:]] for kernel in self._distinct])
+        parts = np.column_stack([ms, others.reshape(-1, len(TERMS) - 1)]) @ weights_of(self.part)
+        return self._often @ parts, self._often @ (parts * (price == MEASURED)), self._often * (ms * doubt)
 
 
 def _latencies(value: np.ndarray, doubt_ms: np.ndarray, measured_ms: np.ndarray, part: OnnxStatistic) -> Latencies:
@@ -334,7 +357,7 @@ def nothing_fitted(target: Target) -> UsageError:
     profile = command("profile", kernels=KERNELS, **target.options)
     return UsageError(
         f"No predictor of ONNX models of {target.name}; there are some for: {', '.join(have) or 'no device'}. "
-        f"Run: {profile} && {command('fit', kernels=True, space=['autoformer-tiny', 'bert'], **target.options)}"
+        f"Run: {profile} && {command('fit', kernels=True, **target.options)}"
     )
 
 

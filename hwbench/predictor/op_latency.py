@@ -40,8 +40,10 @@ FEW, MANY = 6, 150
 """Rows below which a group is learnt together with others of its op; from which trees are tried."""
 MOST_POOLED, MOST_TUNED = 300, 150
 """Rows a pool borrows at most; rows the correction's settings are tuned on at most: both only to stay fast."""
-PHYSICS = ("flops", "bytes_moved", "inner_bytes")
-SHARES = (0.1, 0.5, 0.2, 0.2)
+PHYSICS = ("flops", "bytes_moved", "inner_bytes", "pieces")
+FAR_BYTES = (1e6, 1e7)
+"""Beyond these, traffic costs more: about what second and last caches hold. Rows decide how much more, if at all."""
+SHARES = (0.1, 0.5, 0.2, 0.2, 0.0, 0.0, 0.0)
 """What part of a latency constant, FLOPs and bytes make where rows cannot tell them apart; a weak belief."""
 FOLDS = 5
 
@@ -237,8 +239,10 @@ def _logs(asked: Sequence[Known]) -> np.ndarray:
 
 
 def physics(asked: Sequence[Known]) -> np.ndarray:
-    """Columns of the roofline: 1, FLOPs, bytes, bytes inside."""
-    return np.array([[1.0, *(k.features[name] for name in PHYSICS)] for k in asked])
+    """Columns of the roofline: 1, FLOPs, bytes, bytes inside, pieces, and bytes beyond what near caches hold."""
+    plain = np.array([[1.0, *(k.features[name] for name in PHYSICS)] for k in asked])
+    moved = plain[:, [1 + PHYSICS.index("bytes_moved")]]
+    return np.hstack([plain, np.maximum(moved - FAR_BYTES, 0.0)])
 
 
 def tree_inputs(asked: Sequence[Known]) -> tuple[np.ndarray, list[bool]]:
@@ -254,9 +258,12 @@ def roofline(matrix: np.ndarray, measured_ms: np.ndarray) -> np.ndarray:
 
     relative = matrix / measured_ms[:, None]
     usual = relative.mean(axis=0)
+    usual[1 + len(PHYSICS) :] = usual[1 + PHYSICS.index("bytes_moved")]  # the same unit: few rows lie beyond
     usual[usual == 0] = 1.0
-    belief = 0.1 * np.eye(matrix.shape[1])
-    wanted = np.concatenate([np.ones(len(measured_ms)), 0.1 * np.array(SHARES)])
+    # Single rows beyond a cache must not tell what all kernels of the group pay there.
+    firmness = np.array([0.1] * (1 + len(PHYSICS)) + [1.0] * len(FAR_BYTES))
+    belief = np.diag(firmness)
+    wanted = np.concatenate([np.ones(len(measured_ms)), firmness * np.array(SHARES)])
     return np.asarray(nnls(np.vstack([relative / usual, belief]), wanted)[0] / usual)
 
 
@@ -344,7 +351,7 @@ class OpModel:
             mine = {
                 "group": np.array([k.group for k in curve.rows]),
                 "numbers": np.array([[*k.numbers.values()] for k in curve.rows], float),
-                "physics": physics(curve.rows)[:, 1:],
+                "physics": np.array([[k.features[name] for name in PHYSICS] for k in curve.rows]),
                 "ms": curve.measured_ms,
                 "settings": curve.correction.settings,
             }
@@ -364,7 +371,7 @@ class OpModel:
             mine = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{i}.")}
             rows = [
                 Known(part["op"], str(group), dict(zip(part["numbers"], numbers.tolist(), strict=True)),
-                      dict(zip(PHYSICS, work.tolist(), strict=True)))
+                      {"pieces": 1.0, **dict(zip(PHYSICS, work.tolist(), strict=False))})
                 for group, numbers, work in zip(mine["group"], mine["numbers"], mine["physics"], strict=True)
             ]  # fmt: skip
             curve = Curve(rows, mine["ms"], mine["settings"])

@@ -26,13 +26,29 @@ MAYBE_RESIDUAL = Either(0.25, {"residual": " f1x{blocks}x{out}x{out2}"}, {"resid
 MAYBE_ACTIVATED = Either(0.5, OneOf([{"activation": text} for text in ACTIVATIONS], (0.6, 0.3, 0.1)), {"activation": ""})
 
 
-def blocked(weight: float, *steps: Step, into: str = "{(channels+15)//16*16}", residual: bool = True) -> Family:
+PASSES: Step = OneOf(
+    [
+        {"activation": text}
+        for text in ("activation.s.LeakyRelu-activation_params.m.0p2-", "activation.s.HardSwish-", *ACTIVATIONS[1:])
+    ],
+    (0.35, 0.35, 0.2, 0.1),
+)
+"""Activations that are another pass over what was written."""
+
+
+def blocked(
+    weight: float,
+    *steps: Step,
+    into: str = "{(channels+15)//16*16}",
+    residual: bool = True,
+    activated: Step = MAYBE_ACTIVATED,
+) -> Family:
     """A convolution in the runtime's blocked layout, sometimes with activation or residual taken in."""
     operands = "f1x{into}x{side}x{wide} w{blocks}x{depth}x{kernel}x{kernel2} w{blocks}{residual}"
     made = kernel(operands, "f1x{blocks}x{out}x{out2}", "{activation}" + WINDOW)
     sizes: Given = {**SQUARE_WINDOW, "into": into, "blocks": "{(filters+15)//16*16}", **OUT}
     added: Step = MAYBE_RESIDUAL if residual else {"residual": ""}
-    return Family(weight, BLOCKED, 1, [sizes, *steps, added, MAYBE_ACTIVATED, made])
+    return Family(weight, BLOCKED, 1, [sizes, *steps, added, activated, made])
 
 
 def pool(weight: float, name: str, version: int) -> Family:
@@ -192,7 +208,7 @@ DEPTHWISE_PLAIN = Either(
     ),
     [
         {
-            "channels": (6, 9, 12, 20, 22, 36, 60, 100),
+            "channels": (5, 6, 9, 10, 14, 18, 22, 30, 50, 98),
             "kernel": (3, 5),
             "stride": (1, 2),
             "pad": "{kernel//2}",
@@ -205,7 +221,7 @@ DEPTHWISE_PLAIN = Either(
         ),
     ],
 )
-"""Every channel by itself in the common layout: sequences, and images whose channels fill no vectors."""
+"""Every channel by itself in the common layout: sequences, and images whose channels no layout in blocks takes."""
 FUSED_PLAIN: Sequence[Step] = (
     {"into": (2, 4, 6, 10, 12, 20, 28, 36, 44), "filters": (1, 2, 3, 6, *CHANNELS[:24]), **SQUARE_WINDOW, "stride": 1},
     Either(0.4, {"kernel": 1, "side": 1, "wide": 1}, [{"kernel": (1, 3)}, *MAPS]),
@@ -243,3 +259,103 @@ QLINEAR_CONV: Sequence[Step] = (
     kernel(f"u1x{{channels}}x{{side}}x{{wide}} c0p5 kue ks{WEIGHTS} w{{filters}} ks{{filters}} c0p5 kue kj{{filters}}",
            "u1x{filters}x{out}x{out2}", WINDOW),
 )  # fmt: skip
+VAST: Sequence[Step] = (
+    {
+        "side": (240, 244, 256, 288, 300, 320, 368, 416, 512),
+        "wide": "{side}",
+        "channels": (16, 16, 24, 32, 32, 48, 64, 96, 128),
+    },
+    {"filters": (16, 16, 24, 32, 48, 64)},
+)
+"""Maps that no near cache holds, as segmenters and detectors of text have them."""
+VAST_POINTWISE: Sequence[Step] = (*VAST, {"kernel": 1, "pad": 0, "stride": 1})
+VAST_DENSE: Sequence[Step] = (
+    *VAST,
+    {"kernel": 3, "pad": 1, "stride": (1, 1, 2), "channels": (16, 16, 32), "filters": (16, 32)},
+)
+VAST_DEPTHWISE: Sequence[Step] = (
+    *VAST,
+    {"kernel": (3, 3, 5), "pad": "{kernel//2}", "stride": (1, 1, 2), "side": (122, 128, 150, 184, 200, 244, 256, 300, 368)},
+    {"wide": "{side}"},
+    {"filters": "{channels}", "groups": "{blocks}", "depth": 1},
+)
+NARROW: Sequence[Step] = (
+    {"into": (1, 2, 3, 4, 4, 8, 8, 12, 12), "filters": (16, 16, 24, 32, 48, 64)},
+    {
+        "stride": 1,
+        "side": (2, 4, 8, 12, 16, 24, 32, 48, 56, 76, 80, 95, 112, 128),
+        "wide": (2, 4, 8, 16, 32, 62, 64, 80, 112, 160),
+    },
+    OneOf(
+        [
+            {"kernel": a, "kernel2": b, "pad": a // 2, "pad2": b // 2}
+            for a, b in ((1, 1), (1, 1), (1, 1), (3, 3), (3, 3), (3, 1), (5, 1), (5, 5), (7, 3))
+        ]
+    ),
+)
+"""Fewer channels than a block has, inside a network: the common layout is read."""
+DEEP: Sequence[Step] = (
+    {
+        "channels": (1, 3, 4, 8, 16, 32),
+        "filters": (3, 8, 16, 32, 64),
+        "deep": (1, 1, 4, 8, 16),
+        "side": (8, 14, 28, 56, 112, 200),
+    },
+    OneOf([{"kernel": k, "first": f} for k, f in ((3, 3), (3, 1), (1, 1), (5, 1), (7, 1), (11, 1))]),
+    kernel(
+        "f1x{channels}x{deep}x{side}x{side} w{filters}x{channels}x{first}x{kernel}x{kernel} w{filters}",
+        "f1x{filters}x{deep}x{side}x{side}",
+        "kernel_shape.l.{first}.{kernel}.{kernel}-pads.l.{first//2}.{kernel//2}.{kernel//2}.{first//2}.{kernel//2}.{kernel//2}",
+    ),
+)
+"""Convolution over a volume, or over images that an exporter gave one side more."""
+CHANNELS_LAST: Sequence[Step] = (
+    *INTEGER,
+    Either(0.12, {"channels": 3, "depth": 3, "groups": 1, "kernel": (3, 7), "pad": "{kernel//2}", "stride": 2,
+                  "side": (96, 128, 160, 224), "wide": "{side}", "filters": (16, 24, 32, 48, 64),
+                  "kernel2": "{kernel}", "pad2": "{pad}", **OUT}, {}),
+    kernel(f"u1x{{side}}x{{wide}}x{{channels}} c0p5 kue ks{WEIGHTS} w{{filters}} ks{{filters}} c0p5 kue kj{{filters}}",
+           "u1x{out}x{out2}x{filters}", "channels_last.i.1-" + WINDOW),
+)  # fmt: skip
+"""As the runtime runs it inside networks: channels lie together."""
+
+
+DEPTHWISE_LAST: Sequence[Step] = (
+    {
+        "channels": (16, 24, 32, 40, 48, 72, 96, 120, 144, 192, 240, 288, 384, 480, 576, 960),
+        "kernel": (3, 3, 5),
+        "stride": (1, 1, 2),
+    },
+    {
+        "side": (4, 7, 8, 10, 14, 20, 28, 40, 56, 80, 112),
+        "pad": "{kernel//2}",
+        "dilation": 1,
+        "groups": "{channels}",
+        "depth": 1,
+    },
+    {"wide": "{side}", "filters": "{channels}", "kernel2": "{kernel}", "pad2": "{pad}", **OUT},
+    *CHANNELS_LAST[-1:],
+)
+DILATED_SEQUENCE: Sequence[Step] = (
+    {"length": (64, 128, 256, 400, 1024, 3000), "channels": (32, 64, 96, 128, 192, 256), "filters": "{channels}"},
+    {"kernel": (2, 3, 3, 5), "dilation": (2, 4, 8, 16, 32), "pad": "{(kernel-1)*dilation}"},
+    kernel(
+        "f1x{channels}x{length} w{filters}x{channels}x{kernel} w{filters}",
+        "f1x{filters}x{length+pad}",
+        "dilations.l.{dilation}-kernel_shape.l.{kernel}-pads.l.{pad}.{pad}",
+    ),
+)
+"""Convolution over a sequence that looks far back."""
+
+
+def unlike_blocks(weight: float, name: str) -> Family:
+    """Into or out of the blocked layout, of channels that fill no whole blocks."""
+    sizes: Given = {"channels": (4, 8, 12, 20, 24, 24, 36, 40, 44, 56, 72, 88, 120, 184), "blocks": "{(channels+15)//16*16}"}
+    sides: Given = {"side": (2, 4, 7, 8, 14, 16, 28, 31, 32, 46, 56, 64, 74, 92, 128, 184)}
+    outward = name.endswith("Output")
+    made = kernel(
+        f"f1x{{{'blocks' if outward else 'channels'}}}x{{side}}x{{wide}}",
+        f"f1x{{{'channels' if outward else 'blocks'}}}x{{side}}x{{wide}}",
+        "channels.i.{channels}" if outward else "none",
+    )
+    return Family(weight, name, 1, [sizes, sides, WIDE, made])

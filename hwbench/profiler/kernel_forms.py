@@ -76,6 +76,13 @@ def binary(weight: float, name: str, version: int, second: str = "c0p5", out: st
     return Family(weight, name, version, [PLANE, *again, kernel(operands, out + "{sides}")])
 
 
+def small(weight: float, name: str, version: int) -> Family:
+    """A function of two operands of few values, as in the steps of a loop."""
+    sizes: Given = {"n": (1, 2, 8, 16, 50, 64, 128, 256, 400, 512, 1024, 2048)}
+    cases = [kernel(f"f{a} f{b}", "f1x{n}") for a, b in (("1x{n}", "1x{n}"), ("1x{n}", "1x{n}"), ("1x{n}", "1x1"))]
+    return Family(weight, name, version, [sizes, OneOf([*cases, kernel("f1x{n}x1x1 f1x{n}x1x1", "f1x{n}x1x1")])])
+
+
 def reduction(weight: float, name: str, version: int) -> Family:
     """Over the width, over the tokens, or over an image."""
     cases = [

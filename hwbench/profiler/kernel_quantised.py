@@ -42,7 +42,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(28, "com.microsoft.DynamicQuantizeMatMul", 1, DYNAMIC),
     Family(24, "com.microsoft.MatMulIntegerToFloat", 1, TO_FLOAT),
     Family(20, "MatMulInteger", 10, [INTEGER]), Family(20, "QLinearMatMul", 21, [QLINEAR]),
-    Family(20, "com.microsoft.QGemm", 1, [QGEMM]),
+    Family(30, "com.microsoft.QGemm", 1, [QGEMM]),
     Family(20, "DynamicQuantizeLinear", 11, [PLANE, kernel("f{sides}", "u{sides} fe ue")]),
     Family(20, "QuantizeLinear", 13, [PLANE, kernel("f{sides} c0p5 kue", "u{sides}")]),
     Family(20, "DequantizeLinear", 13, [PLANE, kernel("u{sides} c0p5 kue", "f{sides}")]),

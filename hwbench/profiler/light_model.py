@@ -34,22 +34,21 @@ def lighten(model: Path, folder: Path) -> None:
         raise DataError(f"{model} is empty; export it again.")
     if length > MOST_BYTES:
         raise DataError(f"{model} {too_large(length)}")
-    with model.open("rb") as stream:
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-            largest = 0
-            graph = bytearray()
-            rest = bytearray()
-            for number, start, end, body in _fields(raw, 0, len(raw), model):
-                if number != _MODEL_GRAPH:
-                    rest += raw[start:end]
-                    continue
-                for inner, inner_start, inner_end, inner_body in _fields(raw, body, end, model):
-                    if inner == _GRAPH_INITIALIZER:
-                        light, size = _light(raw, inner_body, inner_end, model)
-                        largest = max(largest, size)
-                        graph += _tagged(_GRAPH_INITIALIZER, light)
-                    else:
-                        graph += raw[inner_start:inner_end]
+    with model.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        largest = 0
+        graph = bytearray()
+        rest = bytearray()
+        for number, start, end, body in _fields(raw, 0, len(raw), model):
+            if number != _MODEL_GRAPH:
+                rest += raw[start:end]
+                continue
+            for inner, inner_start, inner_end, inner_body in _fields(raw, body, end, model):
+                if inner == _GRAPH_INITIALIZER:
+                    light, size = _light(raw, inner_body, inner_end, model)
+                    largest = max(largest, size)
+                    graph += _tagged(_GRAPH_INITIALIZER, light)
+                else:
+                    graph += raw[inner_start:inner_end]
     (folder / MODEL).write_bytes(bytes(rest) + _tagged(_MODEL_GRAPH, bytes(graph)))
     with (folder / ZEROS).open("wb") as zeros:
         zeros.truncate(max(largest, LARGE_BYTES))

@@ -57,6 +57,8 @@ Kernels = Sequence["tuple[str, set[str]]"]
 """(kernel, element types it read) in running order."""
 
 
+AMONG_COPIES = "among-copies"
+"""The scenario of single kernels (hwbench.network.spec, which runtimes do not know)."""
 KERNEL_TIME = "_kernel_time"
 """How the events end that onnxruntime's profiler writes when a node has run."""
 RUN_LIMIT_S = 120.0
@@ -283,7 +285,9 @@ def _options(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
     options.intra_op_num_threads = setting["threads"]
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised, and told in one line
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # Kernels among copies are what optimising made of a model: optimised again, a lone one may become another.
+    levels, whole = ort.GraphOptimizationLevel, setting.get("scenario") != AMONG_COPIES
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if whole else levels.ORT_DISABLE_ALL
     options.add_session_config_entry("session.force_spinning_stop", "1")
     for side, size in free.items():
         options.add_free_dimension_override_by_name(side, size)
