@@ -41,7 +41,7 @@ def convolutions() -> tuple[Any, tuple[Any, ...]]:
     import torch
     from torch import nn
 
-    class Squeezed(nn.Module):
+    class Squeezed(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.one, self.two = nn.Conv2d(CHANNELS, 8, 1), nn.Conv2d(8, CHANNELS, 1)
@@ -64,7 +64,7 @@ def encoder() -> tuple[Any, tuple[Any, ...]]:
     import torch
     from torch import nn
 
-    class Layer(nn.Module):
+    class Layer(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
@@ -88,7 +88,7 @@ def tagger() -> tuple[Any, tuple[Any, ...]]:
     import torch
     from torch import nn
 
-    class Tagger(nn.Module):
+    class Tagger(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.words = nn.Embedding(WORDS, WIDTH)

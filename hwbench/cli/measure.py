@@ -95,6 +95,8 @@ def _print(done: list[dict[str, Any]], how: str) -> None:
     console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}})
     for d in done:
         typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")
+        for note in d["notes"]:
+            typer.echo(f"{d['model']}: {note}")
     for d in done[1:]:
         compared = d["compared_with_first"]
         typer.echo(f"{d['model']} against {first['model']}: {compared['answer']}. {compared['reason']}")

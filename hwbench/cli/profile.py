@@ -23,7 +23,7 @@ SHOWN = 8
 
 Spaces = Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")]
 Kernels = Annotated[
-    int | None, typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1950 are a good table).")
+    int | None, typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1850 are a good table).")
 ]
 Models = Annotated[list[Path] | None, typer.Option("--model", help="The kernels of this ONNX model; repeat for several.")]
 Level = Annotated[str, typer.Option("--level", help="blocks (fused), primitives or all.")]
@@ -93,7 +93,7 @@ def _check(space: list[str] | None, kernels: int | None, model: list[Path] | Non
     from hwbench.core.errors import UsageError
 
     if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
-        raise UsageError("Give one of --space SPACE, --kernels 1950 and --model MODEL.onnx: what is to be measured.")
+        raise UsageError("Give one of --space SPACE, --kernels 1850 and --model MODEL.onnx: what is to be measured.")
     if until is not None and not space:
         raise UsageError("--until judges networks of a space; give --space.")
     if until is not None and again:

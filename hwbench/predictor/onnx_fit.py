@@ -1,6 +1,6 @@
 """Fits the predictor of any ONNX model: a model of single kernels, and whole networks that calibrate their sum.
 
-hwbench profile --kernels 1950      measures the kernels models are made of (hwbench.profiler.kernel_grid)
+hwbench profile --kernels 1850      measures the kernels models are made of (hwbench.profiler.kernel_grid)
 hwbench fit --kernels               a model of their latencies, calibrated on whole networks of many kinds
 
 The networks are reference models of three dozen families (hwbench.network.reference), and those of spaces where asked for.

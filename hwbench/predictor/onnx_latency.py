@@ -62,7 +62,7 @@ from hwbench.space import slots
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
-KERNELS = 1950
+KERNELS = 1850
 """Kernels of the grid that a predictor of any model is to be fitted on."""
 
 

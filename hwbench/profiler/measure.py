@@ -29,7 +29,7 @@ from hwbench.network.spec import AMONG_COPIES, Setting
 from hwbench.profiler import ab_test, host
 from hwbench.profiler.live_target import REFERENCE, connect, require_local
 from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
-from hwbench.profiler.onnx_inputs import OpenInputs, Sides, filled, fixed, input_sides, own, refuse_unknown
+from hwbench.profiler.onnx_inputs import OpenInputs, Sides, filled, fixed, input_sides, own, refuse_unknown, whole_inputs
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
 from hwbench.profiler.policy import Policy
 
@@ -71,6 +71,7 @@ class _Model:
     item: Item
     batch: int
     starts: tuple[StartUp, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @registry.takes(runtime="runtime")
@@ -116,7 +117,7 @@ def measure(
     with model_files(live) as files:
         plan = live.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
         checked = [_model(path, key, shaped[path], request, files) for path, key in zip(paths, _keys(paths), strict=True)]
-        started = [replace(model, starts=_start_ups(model, plan)) for model in checked]
+        started = [_started(model, plan) for model in checked]
         samples, environment = _take(started, plan, tick)
     documents = [_document(model, samples, request, wanted, environment) for model in started]
     for model, document in zip(started[1:], documents[1:], strict=True):
@@ -148,6 +149,23 @@ def _shaped(models: Mapping[Path, Sides], request: _Request) -> dict[Path, dict[
     if open_inputs:
         raise OpenInputs.together(open_inputs)
     return found
+
+
+def _started(model: _Model, plan: Plan) -> _Model:
+    """The model with its start-ups; where drawn whole numbers are no valid indices it gets zeros, which always are."""
+    try:
+        return replace(model, starts=_start_ups(model, plan))
+    except MeasurementError:
+        whole = [name for name in whole_inputs(model.path) if name not in model.item.high]
+        if not whole:
+            raise
+        zeros = replace(model.item, high={**model.item.high, **{name: [0] for name in whole}})
+        note = f"drawn whole numbers are no valid {', '.join(whole)}: zeros instead; --fill gives others"
+        try:
+            return replace(model, item=zeros, starts=_start_ups(replace(model, item=zeros), plan), notes=(note,))
+        except MeasurementError:
+            pass  # zeros do not help: what was said first is the reason
+        raise
 
 
 def _start_ups(model: _Model, plan: Plan) -> tuple[StartUp, ...]:
@@ -244,6 +262,7 @@ def _document(
         "call_overhead_ms": min(empty) / 1e6 if empty else None,
         "verdict": judged.word,
         "reason": judged.reason,
+        "notes": list(model.notes),
         "processes": latency.processes,
         "samples": latency.samples,
         "readings": latency.readings,

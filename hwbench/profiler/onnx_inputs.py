@@ -60,6 +60,16 @@ def input_sides(path: Path) -> dict[str, list[int | str | None]]:
     }
 
 
+def whole_inputs(path: Path) -> list[str]:
+    """Inputs of whole numbers: they may be indices, of which only some are valid."""
+    from onnx import TensorProto
+
+    graph = _read(path).graph
+    given = {tensor.name for tensor in graph.initializer}
+    types = (TensorProto.INT64, TensorProto.INT32)
+    return [v.name for v in graph.input if v.name not in given and v.type.tensor_type.elem_type in types]
+
+
 def _read(path: Path) -> Any:
     """The model without weights that lie beside it."""
     import onnx

@@ -21,7 +21,7 @@ from hwbench.network.op.base import Parameter, Primitive, Signature, Work
 from hwbench.network.spec import OpSpec
 
 INDICES = {"Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "OneHot": (0, 1), "ScatterElements": (1, 0),
-           "ScatterND": (1, 0)}  # fmt: skip
+           "ScatterND": (1, 0), "RoiAlign": (2, 0)}  # fmt: skip
 """Ops that look up or put somewhere: (input holding the indices, input that bounds them)."""
 TABLES = ("Gather", "GatherElements", "GatherND")
 """Those that read a few rows of a constant."""
