@@ -189,7 +189,8 @@ def _convolution(kernel: _Kernel) -> Described | None:
     met = math.prod(kernel.inputs[0].shape[2:] if upward else sides)
     into, filters = (weight[0], channels * groups) if upward else (channels * groups, weight[0])
     blocked = ".nchwc." in kernel.type
-    integer = kernel.type.rpartition(".")[2] if CONVOLUTIONS[kernel.type] == 3 or kernel.type == "ConvInteger" else ""
+    element = kernel.inputs[CONVOLUTIONS[kernel.type]].element  # signed weights take another path
+    integer = f"{kernel.type.rpartition('.')[2]}-{element}" if element in ("u", "s") and not upward else ""
     layout = "upward" if upward else "nchwc" if blocked else integer + "-last" * last if integer else "plain"
     deep = ["deep"] if len(weight) > 4 else []
     return ["convolution", layout, _form(channels, area, groups, filters if blocked else 0), *deep], {
@@ -254,7 +255,7 @@ def _reduction(kernel: _Kernel) -> Described | None:
     pattern = "".join(letter for letter, _ in parts)
     front, last = (parts[0][1], parts[-1][1]) if parts else (1, 1)
     length = math.prod(side for letter, side in parts if letter == "R")
-    known = pattern if pattern in ("R", "K", "KR", "RK", "KRK") else "other"
+    known = pattern if pattern in ("R", "KR", "RK", "KRK") else "R" if pattern in ("", "K") else "other"
     pieces = math.prod(side for _, side in parts[:-1])
     return [kernel.type, known], {"front": front, "length": length, "last": last, PIECES: pieces}
 
@@ -349,8 +350,6 @@ def _elementwise(kernel: _Kernel) -> Described:
     words = [kernel.type, *(str(attributes[name]) for name in WAYS if name in attributes)]
     if kernel.type == "Pow" and kernel.inputs[1].values in CHEAP_POWERS:
         words.append(f"by-{kernel.inputs[1].values[0]:.0f}")
-    if kernel.type == "com.microsoft.QuickGelu" and attributes.get("alpha") != 1:
-        words.append("scaled")  # another pass
     flowing = [o for o in kernel.inputs if o.letter not in "ovc"]
     if len(flowing) > 1 and len(kernel.outputs) == 1:
         same = all(o.shape == out.shape or not o.size > 1 for o in flowing)
@@ -360,7 +359,11 @@ def _elementwise(kernel: _Kernel) -> Described:
     run = _run(kernel, flowing)
     read = kernel.written if kernel.type == "Gather" else float(sum(o.size for o in flowing))
     numbers = {"in": read, "run": float(run), PIECES: kernel.written / max(run, 1)}
-    return words, {**numbers, "touched": kernel.written} if kernel.type == "Gather" else numbers
+    if kernel.type == "Gather":
+        return words, {**numbers, "touched": kernel.written}
+    if kernel.type == "com.microsoft.QuickGelu":  # another factor than one takes another pass
+        return words, {**numbers, "passed": float(attributes.get("alpha") != 1)}
+    return words, numbers
 
 
 FAMILIES: tuple[Callable[[_Kernel], Described | None], ...] = (

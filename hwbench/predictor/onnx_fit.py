@@ -54,7 +54,8 @@ from hwbench.space.architectures import Architectures
 MOST_EACH = 16
 """Networks of each set and space that are used: more take time to detect kernels in and tell nothing new of a few weights."""
 MOST_JUDGED = 3
-"""Networks of one family that an interval rests on: they err alike, and the next model is of another family."""
+"""Networks of one family that an interval rests on: they err alike, and the next model is of another family. More only where
+families are so few that no interval could be told."""
 
 
 @registry.takes(space="space", runtime="runtime")
@@ -228,7 +229,8 @@ class _Families:
             name: self._predicted(self._calibrated(self._without(name), column), keys) for name, keys in self.heldout.items()
         }
         known_families = [key for name, keys in self.heldout.items() if keys is not self.training[name] for key in keys]
-        kept = [(name, key, i) for name, keys in self.heldout.items() for i, key in enumerate(keys[:MOST_JUDGED])]
+        each = max(MOST_JUDGED, -(-conformal.least_pairs(conformal.COVERAGE) // len(self.heldout)))
+        kept = [(name, key, i) for name, keys in self.heldout.items() for i, key in enumerate(keys[:each])]
         predicted = np.array([unseen[name][i] for name, _, i in kept])
         truth = self._measured([key for _, key, _ in kept], column)
         # Doubt of a family never seen, beside that of the kernels' prices.

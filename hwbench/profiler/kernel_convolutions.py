@@ -254,6 +254,39 @@ CONV_INTEGER: Sequence[Step] = (
     *INTEGER,
     kernel(f"u1x{{channels}}x{{side}}x{{wide}} ku{WEIGHTS} ue kue", "j1x{filters}x{out}x{out2}", WINDOW),
 )
+SIGNED: Sequence[Step] = (
+    *INTEGER,
+    kernel(f"u1x{{channels}}x{{side}}x{{wide}} ks{WEIGHTS} ue kse", "j1x{filters}x{out}x{out2}", WINDOW),
+)
+"""Signed weights, which another kernel multiplies."""
+INTEGER_VAST: Sequence[Step] = (
+    {
+        "channels": (16, 32, 64, 64, 128),
+        "filters": (16, 32, 64),
+        "depth": "{channels}",
+        "groups": 1,
+        "dilation": 1,
+        "stride": 1,
+    },
+    {"side": (64, 96, 128, 160, 256, 320), "wide": "{side}", "kernel": (1, 3, 3), "pad": "{kernel//2}"},
+    {"kernel2": "{kernel}", "pad2": "{pad}", **OUT},
+    Either(0.6, {"weights": "ku" + WEIGHTS, "zero": "kue"}, {"weights": "ks" + WEIGHTS, "zero": "kse"}),
+    kernel("u1x{channels}x{side}x{wide} {weights} ue {zero}", "j1x{filters}x{out}x{out2}", WINDOW),
+)
+INTEGER_SEQUENCE: Sequence[Step] = (
+    {
+        "length": (20, 64, 128, 200, 400, 1000),
+        "channels": (32, 64, 128, 256, 320, 512),
+        "filters": (32, 64, 128, 256, 320, 512),
+    },
+    {"kernel": (1, 3, 3, 5), "dilation": (1, 1, 2, 4), "pad": "{dilation*(kernel//2)}"},
+    Either(0.4, {"letter": "ku", "zero": "kue"}, {"letter": "ks", "zero": "kse"}),
+    kernel(
+        "u1x{channels}x{length} {letter}{filters}x{channels}x{kernel} ue {zero}",
+        "j1x{filters}x{length}",
+        "dilations.l.{dilation}-kernel_shape.l.{kernel}-pads.l.{pad}.{pad}",
+    ),
+)
 QLINEAR_CONV: Sequence[Step] = (
     *INTEGER,
     kernel(f"u1x{{channels}}x{{side}}x{{wide}} c0p5 kue ks{WEIGHTS} w{{filters}} ks{{filters}} c0p5 kue kj{{filters}}",

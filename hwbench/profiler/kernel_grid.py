@@ -196,10 +196,10 @@ KEYS = "f{front}x{tokens}x{dim}"
 BOXES = (100, 400, 1000, 2100, 4096, 8400)
 """Places where a detector looks."""
 FAMILIES: tuple[Family, ...] = (
-    Family(90, "Gemm", 13, [kernel("f{m}x{k} w{k}x{n} w{n}", "f{m}x{n}", GEMM, **PRODUCT)]),
+    Family(74, "Gemm", 13, [kernel("f{m}x{k} w{k}x{n} w{n}", "f{m}x{n}", GEMM, **PRODUCT)]),
     Family(20, "Gemm", 13, [kernel("f{m}x{k} w{n}x{k} w{n}", "f{m}x{n}", "transB.i.1", **{**PRODUCT, "m": TOKENS[:12]})]),
     Family(25, "MatMul", 13, [kernel("f1x1x{k} w{k}x{n}", "f1x1x{n}", k=WIDTHS, n=WIDTHS)]),
-    Family(38, "MatMul", 13, [kernel("f1x{m}x{k} w{k}x{n}", "f1x{m}x{n}", **PRODUCT)]),
+    Family(32, "MatMul", 13, [kernel("f1x{m}x{k} w{k}x{n}", "f1x{m}x{n}", **PRODUCT)]),
     Family(30, "com.microsoft.FusedMatMul", 1,
            [*ATTENTION, kernel("f{front}x{queries}x{dim} " + KEYS, "f{scores}", FUSED_MATMUL)]),
     Family(16, "MatMul", 13, [*ATTENTION, kernel("f{front}x{queries}x{dim} f{front}x{dim}x{tokens}", "f{scores}")]),
@@ -215,13 +215,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(36, "Softmax", 13, [*ATTENTION, kernel("f{scores}", "f{scores}", "axis.i.n1")]),
     Family(8, "Softmax", 13, [kernel("f1x{n}x{classes}", "f1x{n}x{classes}", n=BOXES, classes=(2, 3, 16, 81))]),
     Family(10, "Softmax", 13, [kernel("f1x{n}x4x{boxes}", "f1x{n}x4x{boxes}", "axis.i.1", n=(2, 3, 16, 21), boxes=BOXES)]),
-    normalise(26, "LayerNormalization", 17), normalise(22, "com.microsoft.SkipLayerNormalization", 1, added=2),
-    normalise(14, "SimplifiedLayerNormalization", 1, weights=1),
+    normalise(18, "LayerNormalization", 17), normalise(12, "com.microsoft.SkipLayerNormalization", 1, added=2),
+    normalise(8, "SimplifiedLayerNormalization", 1, weights=1),
     Family(12, "BatchNormalization", 15, BATCH_NORM), Family(14, "InstanceNormalization", 6, INSTANCE_NORM),
-    unary(16, "com.microsoft.Gelu", 1), unary(8, "Gelu", 20, "approximate.s.none"), unary(8, "Gelu", 20, "approximate.s.tanh"),
-    unary(8, "com.microsoft.FastGelu", 1), unary(20, "com.microsoft.QuickGelu", 1, "alpha.f.1"),
+    unary(10, "com.microsoft.Gelu", 1), unary(6, "Gelu", 20, "approximate.s.none"), unary(6, "Gelu", 20, "approximate.s.tanh"),
+    unary(8, "com.microsoft.FastGelu", 1), unary(12, "com.microsoft.QuickGelu", 1, "alpha.f.1"),
     biased(10, "com.microsoft.BiasGelu"), biased(8, "com.microsoft.FastGelu"),
-    unary(18, "Relu", 14), unary(12, "Sigmoid", 13), unary(10, "Tanh", 13), unary(8, "Erf", 13),
+    unary(12, "Relu", 14), unary(8, "Sigmoid", 13), unary(8, "Tanh", 13), unary(8, "Erf", 13),
     unary(10, "HardSigmoid", 6, "alpha.f.0p5-beta.f.0p5"), unary(8, "Ceil", 13), unary(6, "Sqrt", 13),
     unary(8, "Exp", 13), unary(6, "Neg", 13), unary(6, "Reciprocal", 13), unary(8, "LeakyRelu", 16, "alpha.f.0p5"),
     unary(12, "Clip", 13, more=" c0 c6"), unary(5, "IsNaN", 20, out="b"), unary(5, "Elu", 6, "alpha.f.1"),
@@ -262,7 +262,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(20, "Einsum", 12, CONTRACTION),
     Family(4, "Col2Im", 18, [FOLDED]), Family(30, "com.microsoft.FusedConv", 1, conv.FUSED_PLAIN),
     binary(8, "Pow", 15, "c2"), binary(6, "Pow", 15, "c3"),
-    Family(46, "ConvInteger", 10, conv.CONV_INTEGER), Family(12, "QLinearConv", 10, conv.QLINEAR_CONV),
+    Family(36, "ConvInteger", 10, conv.CONV_INTEGER), Family(12, "QLinearConv", 10, conv.QLINEAR_CONV),
     *kernel_quantised.FAMILIES, *kernel_sequences.FAMILIES,
     conv.blocked(20, *conv.POINTWISE, residual=False, activated=conv.PASSES),
     conv.blocked(20, conv.DENSE_KERNEL, *conv.DENSE, residual=False, activated=conv.PASSES),
@@ -298,6 +298,10 @@ FAMILIES: tuple[Family, ...] = (
     Family(8, "QLinearMatMul", 21, [*ATTENTION, kernel(
         "u{front}x{queries}x{tokens} c0p5 kue u{front}x{tokens}x{dim} c0p5 kue c0p5 kue", "u{front}x{queries}x{dim}")]),
     *kernel_others.FAMILIES,
+    Family(26, "ConvInteger", 10, conv.SIGNED), Family(20, "ConvInteger", 10, conv.INTEGER_VAST),
+    Family(18, "ConvInteger", 10, conv.INTEGER_SEQUENCE), *kernel_quantised.SIGNED,
+    unary(6, "com.microsoft.QuickGelu", 1, "alpha.f.0p5"),
+    Family(12, "PRelu", 16, [IMAGE, kernel("f1x{channels}x{side}x{side} w{channels}x1x1", "f1x{channels}x{side}x{side}")]),
 )  # fmt: skip
 """Products and convolutions, where the time goes, have most weight. The place of a family seeds it: new ones go to the end."""
 MAX_TRIES = 400

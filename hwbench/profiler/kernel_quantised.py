@@ -53,3 +53,12 @@ FAMILIES: tuple[Family, ...] = (
     Family(8, "com.microsoft.QLinearGlobalAveragePool", 1, [*MAP, POOL]),
     Family(8, "com.microsoft.QLinearConcat", 1, [*MAP, JOINED]),
 )  # fmt: skip
+COLUMNS = kernel("u1x{m}x{k} c0p5 kue ks{k}x{n} w{n} ks{n} c0p5 kue", "u1x{m}x{n}", **PRODUCT)
+"""Signed weights, each column with a scale of its own."""
+SIGNED: tuple[Family, ...] = (
+    Family(18, "QLinearMatMul", 21, [COLUMNS]),
+    Family(14, "MatMulInteger", 10, [kernel("u1x{m}x{k} ks{k}x{n} ue kse", "j1x{m}x{n}", **PRODUCT)]),
+    Family(6, "com.microsoft.QLinearSoftmax", 1, [kernel(
+        "u1x{heads}x{n}x{n} c0p5 kue c0p5 kue", "u1x{heads}x{n}x{n}", "axis.i.3-opset.i.13", heads=(1, 8), n=(16, 49, 64, 128)
+    )]),
+)  # fmt: skip

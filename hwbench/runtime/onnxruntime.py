@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import NO_CUDA, SOFTWARE, High, fixed_shapes, random_inputs, require_room
+from hwbench.runtime.base import NO_CUDA, SOFTWARE, High, fixed_shapes, random_inputs, require_room, with_levels
 
 # Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -188,7 +188,9 @@ class Onnxruntime:
         options, spare = _options(setting, free), _options(setting, free)
         if self._provider == PROVIDER:
             session = _open(path, options)
-            return OnnxruntimeSession(session, _inputs(session, high, shapes))
+            inputs = _inputs(session, high, shapes)
+            alone = setting.get("scenario") == AMONG_COPIES
+            return OnnxruntimeSession(session, with_levels(inputs) if alone else inputs)
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
             session = _open(path, options, self._provider)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HALVES = ("develop", "unopened")
+HALVES = ("develop", "unopened", "later")
 LIST = Path(__file__).with_name("models.toml")
 
 CATEGORIES = {
