@@ -34,7 +34,7 @@ STUDY = Study(
     (
         WORKSPACE,
         Option("models", None, "folder of the models, as `studies.real_models.fetch --out` filled it", Path, fixed=False),
-        Option("half", "develop", "which models: develop or unopened", half),
+        Option("half", "develop", "which models: develop, unopened or later", half),
         Option("develop", None, "results (--out) of the development half, which peers are calibrated on", Path, fixed=False),
     ),
 )

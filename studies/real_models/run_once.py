@@ -1,6 +1,6 @@
 """Load every fetched model with onnxruntime and run it once with the listed shapes; nothing else is recorded.
 
-python -m studies.real_models.run_once --half develop|unopened|all --out FOLDER
+python -m studies.real_models.run_once --half develop|unopened|later|all --out FOLDER
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_fit_from_stored_measurements(fitted_workspace, tmp_path):
         (("--space", "bert", "--kernels", "--predictor", "plain-sum"), "has a predictor of its own: leave out --predictor."),
         (("--from", "t.parquet", "--space", "a", "--space", "b"), "the one space its rows are a sample of; 2 were given"),
         (("--from", "t.parquet"), "--from needs --features A,B,C and --out DIR."),
-        ((), "Give --space (networks are measured) or --from FILE.parquet (they were)."),
+        ((), "Give --space (networks are measured), --kernels (reference models are) or --from FILE.parquet."),
     ],
 )  # fmt: skip
 def test_options_that_say_nothing_together_are_refused(tmp_path, asked, said):

@@ -13,7 +13,7 @@ from hwbench.core.errors import UsageError
 from hwbench.lut.table import Lut
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.predictor.op_latency import MANY, Curve, OpModel, known, roofline, tree_inputs
+from hwbench.predictor.op_latency import FAR_BYTES, MANY, PHYSICS, SHARES, Curve, OpModel, known, physics, roofline, tree_inputs
 
 SETTING = Setting()
 
@@ -102,14 +102,52 @@ def test_what_was_never_measured_is_refused():
 
 def test_the_roofline_cannot_fall():
     rng = np.random.default_rng(0)
-    matrix = np.column_stack([np.ones(12), rng.uniform(1, 9, (12, 3))])
+    columns = 1 + len(PHYSICS) + len(FAR_BYTES)
+    matrix = np.column_stack([np.ones(24), rng.uniform(1, 9, (24, columns - 1))])
     assert (roofline(matrix, 10 / matrix[:, 1]) >= 0).all()
-    assert matrix @ roofline(matrix, matrix @ [1, 2, 0, 3]) == pytest.approx(matrix @ [1, 2, 0, 3], rel=0.02)
+    planted = matrix @ [1, 2, 0, 3, 1, 0, 0]
+    assert matrix @ roofline(matrix, planted) == pytest.approx(planted, rel=0.02)
     one = roofline(matrix[:1], np.array([5.0]))
-    assert (one > 0).all(), "a single row is shared out, not given to the constant"
+    assert one * matrix[0] == pytest.approx(5 * np.array(SHARES)), "a single row is shared out, not given to the constant"
     model = fitted(GRID, physical_ms(GRID))
     rising = [ffn(dim, 4 * dim) for dim in range(64, 257, 16)]
     assert (np.diff(model.predict(rising)[0]) > 0).all()
+
+
+def test_the_roofline_sees_pieces_and_bytes_beyond_the_caches():
+    near, far, farther = (known(linear(tokens, 16, 16), SETTING) for tokens in (16, 20_000, 200_000))
+    found = physics([near, far, farther])
+    moved = [k.features["bytes_moved"] for k in (near, far, farther)]
+    assert moved[0] < FAR_BYTES[0] < moved[1] < FAR_BYTES[1] < moved[2]
+    assert found[:, : 1 + len(PHYSICS)].tolist() == [[1.0, *(k.features[n] for n in PHYSICS)] for k in (near, far, farther)]
+    assert found[:, 1 + len(PHYSICS) :].tolist() == [
+        [0, 0],
+        [moved[1] - FAR_BYTES[0], 0],
+        [moved[2] - FAR_BYTES[0], moved[2] - FAR_BYTES[1]],
+    ]
+    assert found[:, 1 + PHYSICS.index("pieces")].tolist() == [1, 1, 1]
+    rows = OpSpec.parse("kernel(attributes=none,inputs=f1x6x8,outputs=f1x6x8,type=Softmax,version=13)")
+    many_pieces = known(rows, SETTING)
+    assert physics([many_pieces])[0, 1 + PHYSICS.index("pieces")] == many_pieces.numbers["pieces"] == 6
+
+
+def test_slow_memory_is_learnt_from_many_rows_and_not_from_one():
+    """Traffic beyond 10 MB costs four times as much: known where rows show it, and hardly believed of a single one."""
+    rows = [known(linear(int(tokens), 16, 16), SETTING) for tokens in np.geomspace(1000, 800_000, 400)]
+    inside = [k for k in rows if k.features["bytes_moved"] <= FAR_BYTES[1]]
+    slow = 1 + len(PHYSICS) + 1
+
+    def device_ms(asked):
+        moved = np.array([k.features["bytes_moved"] for k in asked])
+        return 0.004 + moved / 2e7 + 3 * np.maximum(moved - FAR_BYTES[1], 0) / 2e7
+
+    def learnt(asked):
+        return roofline(physics(asked), device_ms(asked))
+
+    assert physics(rows) @ learnt(rows) == pytest.approx(device_ms(rows), rel=0.08)
+    assert learnt(rows)[slow] == pytest.approx(3 / 2e7, rel=0.15)
+    assert learnt(inside)[1 + len(PHYSICS) :].tolist() == [0, 0], "rows that stay inside say nothing of what lies beyond"
+    assert 0 < learnt([*inside, rows[-1]])[slow] < 0.15 * learnt(rows)[slow]
 
 
 def test_a_small_group_learns_its_shape_from_its_siblings():
@@ -157,6 +195,7 @@ def test_trees_rise_with_work_and_sizes(many):
         "flops",
         "bytes_moved",
         "inner_bytes",
+        "pieces",
         "tokens",
         "in",
         "out",
@@ -178,6 +217,17 @@ def test_a_restored_model_is_the_one_fitted(many):
     for mine, theirs in zip(model.predict(asked), again.predict(asked), strict=True):
         assert np.array_equal(mine, theirs, equal_nan=True)
     assert again.errors == model.errors
+
+
+def test_a_state_without_pieces_is_restored_as_work_of_one_piece():
+    """Models fitted before pieces were counted: their ops have one each."""
+    model = fitted(GRID, physical_ms(GRID))
+    values, arrays = model.state()
+    old = {n: a[:, : PHYSICS.index("pieces")] if n.endswith(".physics") else a for n, a in arrays.items()}
+    assert any(old[n].shape != arrays[n].shape for n in arrays)
+    again = OpModel()
+    again.restore(values, old)
+    assert np.array_equal(model.predict([ffn(150, 500)]), again.predict([ffn(150, 500)]))
 
 
 def test_it_answers_hundreds_of_ops_at_once(many):

@@ -14,12 +14,12 @@ from hwbench.network import onnx_writer
 from hwbench.network import work as network_work
 from hwbench.network.kernel_text import operands, results
 from hwbench.network.op import base as ops
-from hwbench.network.spec import OpSpec, Setting
+from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
 from hwbench.profiler.kernel_family import fill
 from hwbench.profiler.kernel_grid import FAMILIES, LEAST, MAX_MACS, MAX_VALUES, MAX_WEIGHTS, catalogue
 from hwbench.runtime.onnxruntime import Onnxruntime
 
-N = 1400
+N = 1850
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_the_same_kernels_come_every_time_in_the_same_order(kernels):
     assert {spec.key for spec in others} != {spec.key for spec in kernels}
 
 
-@pytest.mark.parametrize("n", [1100, N, 3000])
+@pytest.mark.parametrize("n", [N, 3000])
 def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
     found = catalogue(n)
     assert len({spec.key for spec in found}) == len(found)
@@ -42,11 +42,10 @@ def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
 
 
 GOLDEN = {
-    (1, 0): "dad227ec1e9a",
-    (LEAST, 0): "4a7c82794cf8",
-    (1400, 0): "2bcea23c70df",
-    (1900, 0): "0af2013c6fcf",
-    (3000, 1): "0fac97b28128",
+    (1, 0): "f5b93e4819ad",
+    (LEAST, 0): "7348047d6b38",
+    (1850, 0): "11a42b94ff20",
+    (3000, 1): "8236d165271e",
 }
 """(kernels asked for, seed) -> how a hash of all keys begins, as of 2026-11-18: a profile must find its rows again."""
 
@@ -71,7 +70,7 @@ def test_few_still_means_some_of_every_family():
 
 def test_most_are_products_and_convolutions(kernels):
     groups = Counter(ops.describe(spec)[0].partition("-")[0] for spec in kernels)
-    assert groups["product"] + groups["convolution"] > 0.35 * len(kernels)
+    assert groups["product"] + groups["convolution"] > 0.3 * len(kernels)
     assert len({spec["type"] for spec in kernels}) >= 65
 
 
@@ -118,9 +117,9 @@ def test_a_kernel_of_every_family_runs_as_it_is_stated(spec, tmp_path):
         onnx_writer.write_model(ops.single(spec), Setting(), stream)
     inputs = ops.op_of(spec).signature(spec)[0]
     high = {t.name: t.high for t in inputs if t.high is not None} | {t.name: [t.fill] for t in inputs if t.fill is not None}
-    session = Onnxruntime().load(str(tmp_path / "kernel.onnx"), asdict(Setting()), high, {})
+    session = Onnxruntime().load(str(tmp_path / "kernel.onnx"), asdict(Setting(scenario=AMONG_COPIES)), high, {})
     session.run()
     if spec["type"] not in DATA_DECIDE:
         assert [output.shape for output in session.outputs()] == [o.shape for o in results(spec)], spec.key
-    kinds = {"float32": "f", "int64": "i", "int32": "j", "bool": "b", "uint8": "u", "int8": "s"}
+    kinds = {"float32": "f", "int64": "i", "int32": "j", "bool": "b", "uint8": "u", "int8": "s", "float16": "h", "float64": "d"}
     assert [kinds[str(output.dtype)] for output in session.outputs()] == [o.letter for o in results(spec)]

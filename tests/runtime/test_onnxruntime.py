@@ -64,7 +64,6 @@ def test_shapes_fix_free_inputs_of_a_converted_model(model):
         ({"x": (2, 4)}, "input 'x' takes [batch, 4, ?], which the shape [2, 4] does not fit; e.g. --shape x=1,4,1"),
         ({"x": (2, 3, 5)}, "input 'x' takes [batch, 4, ?], which the shape [2, 3, 5] does not fit; e.g. --shape x=1,4,1"),
         ({"x": (0, 4, 5)}, "input 'x' takes [batch, 4, ?], which the shape [0, 4, 5] does not fit; e.g. --shape x=1,4,1"),
-        ({"x": (2, 4, 5), "y": (3, 1, 1)}, "free side 'batch' is given as both 2 and 3; give all inputs one size of it"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused_in_one_line(model, shapes, said):

@@ -179,7 +179,7 @@ def test_a_failing_stage_leaves_the_others(tmp_path, capsys):
     study = Study("failing", "Fails.", "a moment", {"fails": fails, "lacks": lacks, "first": first}, report, STUDY.options)
     assert study.main(["--out", str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    assert "studies.failing: stage fails failed: No device answers.\n" in said
+    assert "studies.failing: stage fails failed: No device\\nanswers.\n" in said
     assert "studies.failing: stage lacks failed: No module named 'nowhere_to_be_found'\n" in said
     text = (tmp_path / "failing.md").read_text()
     assert "Not run: fails, lacks." in text

@@ -13,18 +13,20 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from studies.real_models import fetch
-from studies.real_models.listing import CATEGORIES, HALVES, Model, Package, read, split
+from studies.real_models.listing import CATEGORIES, HALVES, LATER, SPLIT, Model, Package, read, split
 from studies.real_models.run_once import shape_of
 
 PACKAGES = read()
 MODELS = [model for package in PACKAGES for model in package.models]
+OF_HALVES = [package for package in PACKAGES if package.half in SPLIT]
+OF_LATER = [package for package in PACKAGES if package.half == LATER]
 TAGS = set().union(*CATEGORIES.values(), {"ocr", "cnn", "other"})
 
 
 def test_enough_models_of_every_category():
-    counts = Counter(category for model in MODELS for category in model.categories)
-    assert len(MODELS) >= 48
-    assert len(PACKAGES) >= 18
+    models = [model for package in OF_HALVES for model in package.models]
+    counts = Counter(category for model in models for category in model.categories)
+    assert (len(models), len(OF_HALVES)) == (64, 47)
     assert counts["recurrent or quantised"] >= 10
     assert counts["detector or segmenter"] >= 10
     assert counts["transformer"] >= 10
@@ -42,15 +44,23 @@ def test_limits_per_package_family_and_file():
 def test_a_package_is_in_one_half_and_the_halves_are_alike():
     names = Counter(package.name.lower() for package in PACKAGES)
     assert set(names.values()) == {1}
-    assert {package.name: package.half for package in PACKAGES} == split(PACKAGES)
+    assert {package.name: package.half for package in OF_HALVES} == split(PACKAGES)
     counts = {
         half: Counter(
             category for package in PACKAGES if package.half == half for m in package.models for category in m.categories
         )
-        for half in HALVES
+        for half in SPLIT
     }
     for category in CATEGORIES:
         assert abs(counts["develop"][category] - counts["unopened"][category]) <= 2, category
+
+
+def test_the_later_set_is_no_part_of_the_split():
+    assert sum(len(package.models) for package in OF_LATER) >= 16
+    assert len(OF_LATER) >= 12
+    assert max(len(package.models) for package in OF_LATER) <= 2
+    assert split(PACKAGES) == split(OF_HALVES)
+    assert split(OF_LATER) == {}
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)

@@ -128,7 +128,7 @@ def test_refusals_and_bugs_are_rows_like_others():
     def break_down():
         raise KeyError("x")
 
-    assert stages.attempted(refuse)["refused"] == "two lines"
+    assert stages.attempted(refuse)["refused"] == "two\\nlines"
     assert stages.attempted(break_down)["traceback"].endswith("KeyError: 'x'\n")
     assert stages.attempted(lambda: {"latency_ms": 1.0})["seconds"] >= 0
 
@@ -301,10 +301,11 @@ def test_without_a_predictor_or_models_it_says_what_to_run(tmp_path, workspace, 
     assert standins.asked == []
 
 
-def test_peers_of_the_unopened_half_are_calibrated_on_the_stored_development_half(tmp_path, workspace, monkeypatch):
+@pytest.mark.parametrize("half", ["unopened", "later"])
+def test_peers_of_other_sets_are_calibrated_on_the_stored_development_half(half, tmp_path, workspace, monkeypatch):
     Standins(monkeypatch, two_threads=True)
     assert trial(tmp_path, workspace, "--stage", "predicted", "--stage", "measured") == 0
-    asked = STUDY.parse(["--tiny", "--half", "unopened", "--out", str(tmp_path / "new")])
+    asked = STUDY.parse(["--tiny", "--half", half, "--out", str(tmp_path / "new")])
     run = Run(STUDY, asked)
     run.open()
     with pytest.raises(UsageError, match="give --develop DIR"):
@@ -312,7 +313,7 @@ def test_peers_of_the_unopened_half_are_calibrated_on_the_stored_development_hal
     asked.develop = tmp_path / "out"
     assert peers.development(run) == {"two-products": (8.0, 1.0)}
     asked.develop = tmp_path / "new"
-    with pytest.raises(UsageError, match="holds results of the half unopened"):
+    with pytest.raises(UsageError, match=f"holds results of the half {half}"):
         peers.development(run)
     elsewhere = Path(shutil.copytree(tmp_path / "out", tmp_path / "elsewhere"))
     about = json.loads((elsewhere / "study.json").read_text())

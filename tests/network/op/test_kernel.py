@@ -230,9 +230,11 @@ def test_what_a_convolution_takes_in_is_told():
     plain = kernel("com.microsoft.nchwc.Conv", "f1x16x4x4_w16x16x1x1_w16", "f1x16x4x4", "kernel_shape.l.1.1", 1)
     more = kernel("com.microsoft.nchwc.Conv", "f1x16x4x4_w16x16x1x1_w16_f1x16x4x4", "f1x16x4x4",
                   "activation.s.Relu-kernel_shape.l.1.1", 1)  # fmt: skip
-    told = [(n["summed"], n["activated"]) for n in (describe(plain)[1], describe(more)[1])]
-    assert told == [(0, 0), (1, 1)]
-    assert describe(plain)[0] == describe(more)[0]
+    after = kernel("com.microsoft.nchwc.Conv", "f1x16x4x4_w16x16x1x1_w16", "f1x16x4x4",
+                   "activation.s.LeakyRelu-activation_params.m.0p2-kernel_shape.l.1.1", 1)  # fmt: skip
+    told = [(n["summed"], n["passed"]) for n in (describe(plain)[1], describe(more)[1], describe(after)[1])]
+    assert told == [(0, 0), (1, 0), (0, 1)]  # Relu is taken in, others are another pass
+    assert describe(plain)[0] == describe(more)[0] == describe(after)[0]
 
 
 @pytest.mark.parametrize(
@@ -264,9 +266,9 @@ def test_packed_attention_is_described_without_a_crash():
         (kernel("LayerNormalization", "f2x3x5_w3x5_w3x5", "f2x3x5", "axis.i.1", 17), {"rows": 2, "length": 15}),
         (kernel("MaxPool", "f1x2x4x4", "f1x2x2x2", "kernel_shape.l.2.2-strides.l.2.2", 12), {"area": 4, "touched": 32}),
         (kernel("Gather", "w11x6_i2x5", "f2x5x6", "axis.i.0"), {"in": 60, "touched": 60}),
-        (kernel("Transpose", "f1x6x4x8", "f1x4x6x8", "perm.l.0.2.1.3"), {"run": 8, "moved": 3}),
-        (kernel("Transpose", "f1x6x4x1", "f1x4x1x6", "perm.l.0.2.3.1"), {"run": 1, "moved": 2, "last": 6}),
-        (kernel("Transpose", "f2x3x4", "f2x3x4", "perm.l.0.1.2"), {"run": 24, "moved": 1}),
+        (kernel("Transpose", "f1x6x4x8", "f1x4x6x8", "perm.l.0.2.1.3"), {"rows": 24, "columns": 8, "pieces": 24}),
+        (kernel("Transpose", "f1x6x4x1", "f1x4x1x6", "perm.l.0.2.3.1"), {"rows": 6, "columns": 4, "pieces": 1}),
+        (kernel("Transpose", "f2x3x4", "f2x3x4", "perm.l.0.1.2"), {"rows": 1, "columns": 24, "pieces": 1}),
     ],
     ids=lambda value: value.key if isinstance(value, OpSpec) else "",
 )
