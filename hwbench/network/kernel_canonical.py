@@ -33,6 +33,8 @@ TIMELESS = ("nearest_mode", "cubic_coeff_a", "extrapolation_value", "epsilon", "
 RESIZE = 13
 OWN_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"QuickGelu": {"alpha": 1.702}}
 """Of the runtime's own kernels, where it is not one for factors and off for switches."""
+STATES = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "DynamicQuantizeLSTM": (4, 5, 6)}
+"""Recurrent layers and their inputs of lengths and first states: zeros that one exporter writes and another leaves out."""
 BOTH = ("TopK",)
 """Types whose first output must be there, too, where only the second is read."""
 PLACED = ("OneHot",)
@@ -51,7 +53,7 @@ def canonical(spec: OpSpec) -> OpSpec:
     attributes = _attributes(kind, version, dict(attributes_of(str(spec["attributes"]))), inputs, outputs)
     if name not in BY_VALUE:
         inputs = [_any_factor(each) for each in inputs]
-    inputs = _with_bias(kind, inputs, attributes)
+    inputs = _with_bias(kind, _untied(name, inputs, attributes), attributes)
     while len(outputs) > 1 and outputs[-1].letter == "o":
         outputs.pop()
     if name in BOTH and outputs[0].letter == "o":  # nobody reads it, but it is computed, and no file may leave it out
@@ -64,6 +66,19 @@ def canonical(spec: OpSpec) -> OpSpec:
         outputs="_".join(each.text for each in outputs),
         attributes=_text(attributes),
     )
+
+
+def _untied(name: str, inputs: list[Operand], attributes: dict[str, Any]) -> list[Operand]:
+    """Weights of a Gemm as they are multiplied, packed beforehand either way; a recurrent layer without what it starts from."""
+    if name == "Gemm" and len(inputs) > 1 and inputs[1].letter == "w" and attributes.get("transB", 0):
+        del attributes["transB"]
+        return [inputs[0], Operand("w", inputs[1].shape[::-1]), *inputs[2:]]
+    if name in STATES:
+        kept = [Operand("o") if i in STATES[name] else each for i, each in enumerate(inputs)]
+        while kept[-1].letter == "o":
+            kept.pop()
+        return kept
+    return inputs
 
 
 def _any_factor(operand: Operand) -> Operand:
