@@ -143,7 +143,7 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None,
     console.table(*_slowest(found, layers))
     if found.fused:
         typer.echo(f"fused by {found.runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
-    console.predictor_of("latency_ms", found.predictor, "networks of spaces left out in turn")
+    console.predictor_of("latency_ms", found.predictor, "networks of families left out in turn")
     for note in found.notes:
         typer.echo(f"note: {note}")
     shares = ", ".join(f"{share:.3g} % {price}" for price, share in _percent(found).items())

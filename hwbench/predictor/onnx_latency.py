@@ -183,7 +183,7 @@ class OnnxLatency:
         return _latencies(value, doubt_ms, measured_ms, part)
 
     def facts(self, statistic: str, space: str | None = None) -> Facts:
-        """What every use of it says; its error is that of spaces left out of the calibration, the one asked for or all."""
+        """What every use of it says; its error is that of families left out of the calibration, the one asked for or all."""
         families = self.card.statistics[statistic].unseen_family or {}
         judged = [each for name, each in families.items() if space in (None, name)]
         n = sum(each["n"] for each in judged)
@@ -198,8 +198,8 @@ class OnnxLatency:
             certified=False,
             fingerprint=fingerprint([self.card.arrays_sha256, encode(self.card.statistics), rows]),
             card_sha256=cards.sha256_of(self.card),
-            note="summed over the kernels the runtime makes of each op; error and interval are those of spaces left out of the "
-            "calibration in turn",
+            note="summed over the kernels the runtime makes of each op; error and interval are those of families left out of "
+            "the calibration in turn",
         )
 
     def _require(self, specs: Sequence[OpSpec], what: str) -> None:

@@ -207,6 +207,28 @@ def test_an_input_is_filled_with_a_number(tmp_path, monkeypatch):
     assert found["latency_min_ms"] > 0
 
 
+def look_up(path: Path, rows: int, axis: int = 0) -> Path:
+    """A row of a table by an index that a run has to give."""
+    infos = [helper.make_tensor_value_info(*each) for each in (("i", TensorProto.INT64, [64]), ("y", TensorProto.FLOAT, None))]
+    table = numpy_helper.from_array(np.ones((rows, 4), np.float32), "table")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "i"], ["y"], axis=axis)], "g", infos[:1], infos[1:], [table]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def test_drawn_numbers_that_are_no_valid_index_become_zeros_and_that_is_said(tmp_path):
+    (found,) = hwbench.measure(look_up(tmp_path / "one-row.onnx", 1), policy=ONE)  # 0 and 1 are drawn
+    assert found["notes"] == ["drawn whole numbers are no valid i: zeros instead; --fill gives others"]
+    (found,) = hwbench.measure(look_up(tmp_path / "two-rows.onnx", 2), policy=ONE)
+    assert found["notes"] == []
+    with pytest.raises(MeasurementError, match="out of data bounds"):  # what was asked for is not replaced
+        hwbench.measure(tmp_path / "two-rows.onnx", policy=ONE, fills={"i": 7})
+    with pytest.raises(MeasurementError, match="idx=1 must be within"):  # zeros do not help either: the first reason counts
+        hwbench.measure(look_up(tmp_path / "no-row.onnx", 0), policy=ONE)
+
+
 def test_weights_listed_as_inputs_need_no_shape(tmp_path):
     """Older exporters list every initializer among the inputs."""
     path = product(tmp_path / "m.onnx")
