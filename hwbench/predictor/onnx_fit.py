@@ -143,7 +143,7 @@ def fit_models(
 
 
 def _check(names: Sequence[str], references: bool, target: Target) -> None:
-    """Raises UsageError where nothing could be left out, or reference models cannot be run as asked."""
+    """Raises UsageError where nothing was measured, nothing could be left out, or reference models cannot be run as asked."""
     if not references and len(names) < 2:
         raise UsageError("Without reference models, calibrating kernels needs two --space or more: one is left out in turn.")
     if references and (target.setting.dtype != "fp32" or target.setting.batch != 1):
@@ -151,6 +151,11 @@ def _check(names: Sequence[str], references: bool, target: Target) -> None:
             f"Reference models run one sample in their own number format, not {target.setting.key}; "
             "give --no-references and two --space or more."
         )
+    try:
+        luts.find_lut(target)
+    except UsageError:  # which advises to profile a space: kernels are what is needed here
+        profile = command("profile", kernels=KERNELS, **target.options)
+        raise UsageError(f"No kernels of {target.name} were measured yet. Run: {profile}") from None
 
 
 def _by_family(models: Sequence[Reference]) -> dict[str, list[str]]:

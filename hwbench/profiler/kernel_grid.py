@@ -1,6 +1,6 @@
 """The kernels that deployed models are made of, in sizes spread over what is common: what an op model is trained on.
 
-    hwbench profile --kernels 1850       measures them (about 25 minutes on one core)
+    hwbench profile --kernels 1850       measures them (half an hour or more on one core)
 
 Sizes are drawn, by a fixed seed, from the values networks really have (widths, token counts, heads, image sides), so that
 models nobody here has seen lie between measured kernels rather than beyond them.

@@ -136,6 +136,10 @@ def test_fit_from_stored_measurements(fitted_workspace, tmp_path):
         (("--space", "bert", "--kernels", "--predictor", "plain-sum"), "has a predictor of its own: leave out --predictor."),
         (("--from", "t.parquet", "--space", "a", "--space", "b"), "the one space its rows are a sample of; 2 were given"),
         (("--from", "t.parquet"), "--from needs --features A,B,C and --out DIR."),
+        (("--kernels", "--no-references"), "needs two --space or more: one is left out in turn."),
+        (("--kernels", "--batch", "2"), "Reference models run one sample in their own number format, not fp32-b2-t1"),
+        (("--kernels",), "were measured yet. Run: hwbench profile --kernels 1850 --workspace"),
+        (("--space", "bert", "--no-references"), "only --kernels calibrates on reference models: leave out --no-references."),
         ((), "Give --space (networks are measured), --kernels (reference models are) or --from FILE.parquet."),
     ],
 )  # fmt: skip
