@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from hwbench.network.kernel_text import ELEMENTS, Operand, attributes_of, operands, results
+import numpy as np
+
+from hwbench.network import blocked_convolution
+from hwbench.network.kernel_text import ELEMENTS, NUMPY, Operand, attributes_of, operands, results
 from hwbench.network.spec import OpSpec
 
+EDITION = 2
+"""Raised when groups or their numbers change: models of kernels learnt from others cannot answer any more."""
 PRODUCTS = ("MatMul", "Gemm", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm")
 INTEGER_PRODUCTS = {"MatMulInteger": 1, "com.microsoft.MatMulIntegerToFloat": 1, "com.microsoft.DynamicQuantizeMatMul": 1,
                     "QLinearMatMul": 3, "com.microsoft.QGemm": 3}  # fmt: skip
@@ -24,13 +29,17 @@ CONVOLUTIONS = {"Conv": 1, "com.microsoft.FusedConv": 1, "com.microsoft.nchwc.Co
 BLOCK = 16
 """Channels below which a blocked convolution may read the common layout: the largest block of any processor. Half of them may
 be a whole block, too, where the filters do not tell."""
-PIECES, INNER_BYTES = "pieces", "inner_bytes"
+PIECES, INNER_BYTES, LAID_BYTES, APPLIED = "pieces", "inner_bytes", "laid_bytes", "applied"
 """Numbers that are physics, too: how many pieces the work falls into, each with a cost of its own (rows, runs of values that
-lie together, steps); and bytes that move beside what goes in and out (weights read again at every step, windows laid out)."""
+lie together, steps); bytes that move beside what goes in and out (weights read again at every step, windows laid out part by
+part); bytes of buffers that are laid out whole before they are read; and simple operations on values, on top of the products
+(activations, requantisation)."""
 IN_KERNEL = ("", "Relu")
 """Activations that blocked convolutions apply on the way; others are another pass over what was written."""
 PASSES = {"Clip": 1.0, "LeakyRelu": 1.0, "HardSigmoid": 2.0, "HardSwish": 3.0, "Sigmoid": 5.0, "Tanh": 5.0}
 """About how many simple operations a pass takes."""
+REQUANTISED = 2.0
+"""The same for a value that changes between floating point and 8 bits."""
 SAME_SET = 4096
 """Bytes after which addresses fall into the same set of a first cache: values so far apart evict each other."""
 ATTENTIONS = ("Attention", "com.microsoft.MultiHeadAttention")
@@ -43,6 +52,11 @@ ROWWISE = ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "c
 REORDERS = ("com.microsoft.nchwc.ReorderInput", "com.microsoft.nchwc.ReorderOutput")
 POOLS = ("MaxPool", "AveragePool", "LpPool", "com.microsoft.nchwc.MaxPool", "com.microsoft.nchwc.AveragePool")
 JOINED, CUT = ("Concat", "Split", "Gather"), ("Slice", "Pad", "Expand", "Tile")
+COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
+NORMS = ("BatchNormalization", "InstanceNormalization")
+ALIKE_FORMATS = {"s": "u"}
+"""Number formats that kernels treat alike."""
+ALIKE_REDUCTIONS = {"min": "max", "mul": "add"}
 SCATTERS = ("ScatterElements", "ScatterND", "GatherElements", "GatherND")
 WAYS = ("approximate", "mode", "reduction")
 """Attributes that choose another way of computing."""
@@ -97,7 +111,8 @@ def _product(kernel: _Kernel) -> Described | None:
     words = ["product", "constant" if constant else "flowing"]
     if attributes.get("transB", 0) and not constant:
         words.append("turned")
-    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k, PIECES: batch}
+    applied = out.size * _passes(str(attributes.get("activation", "")))
+    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k, PIECES: batch, APPLIED: applied}
 
 
 def _einsum(kernel: _Kernel) -> Described | None:
@@ -142,7 +157,8 @@ def _integer_product(kernel: _Kernel) -> Described | None:
     batch = 1 if len(b.shape) <= 2 else math.prod(kernel.out.shape[:-2])
     m = kernel.out.size // max(batch * n, 1)
     words = [kernel.type, b.element or b.letter, "constant" if b.constant else "flowing"]  # signed ones take another path
-    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k}
+    changed = kernel.out.size * (kernel.type != "MatMulInteger") + a.size * (a.letter == "f")
+    return words, {"batch": batch, "m": m, "n": n, "k": k, "macs": batch * m * n * k, APPLIED: REQUANTISED * changed}
 
 
 def _recurrent(kernel: _Kernel) -> Described | None:
@@ -156,8 +172,12 @@ def _recurrent(kernel: _Kernel) -> Described | None:
     ways = 2 if kernel.attributes.get("direction") == "bidirectional" else 1
     numbers = {"steps": steps, "batch": batch, "width": width, "hidden": hidden, "ways": ways}
     again = 4 * ways * steps * gates * hidden * hidden  # a step meets all weights of the state, and few of them stay near
-    macs = ways * steps * batch * gates * hidden * (width + hidden)
-    return [kernel.type], {**numbers, "macs": macs, PIECES: ways * steps, INNER_BYTES: again}
+    values = ways * steps * batch * gates * hidden
+    macs, applied = values * (width + hidden), values * PASSES["Sigmoid"]
+    laid = 4 * values  # what the inputs give to all gates of all steps comes first
+    return [kernel.type], {
+        **numbers, "macs": macs, PIECES: ways * steps, INNER_BYTES: again, LAID_BYTES: laid, APPLIED: applied
+    }  # fmt: skip
 
 
 def _control(kernel: _Kernel) -> Described | None:
@@ -193,7 +213,10 @@ def _convolution(kernel: _Kernel) -> Described | None:
     integer = f"{kernel.type.rpartition('.')[2]}-{element}" if element in ("u", "s") and not upward else ""
     layout = "upward" if upward else "nchwc" if blocked else integer + "-last" * last if integer else "plain"
     deep = ["deep"] if len(weight) > 4 else []
-    return ["convolution", layout, _form(channels, area, groups, filters if blocked else 0), *deep], {
+    passed = _passes(str(kernel.attributes.get("activation", "")))
+    form = _form(channels, area, groups, filters if blocked else 0)
+    windows = channels * groups * area * met * out.shape[0]
+    numbers = {
         "channels": into,
         "filters": filters,
         "area": area,
@@ -203,11 +226,18 @@ def _convolution(kernel: _Kernel) -> Described | None:
         "dilation": max(kernel.attributes.get("dilations", [1])),
         "macs": math.prod(weight) * met * out.shape[0],
         "summed": float(sum(o.letter == "f" for o in kernel.inputs) > 1),
-        "passed": _passes(str(kernel.attributes.get("activation", ""))),
+        "passed": passed,
         "ragged": float(not blocked and groups > 1 and filters % BLOCK != 0),
         PIECES: 1 if blocked else groups * out.shape[0],
-        **({} if blocked else {INNER_BYTES: 4 * channels * groups * area * met * out.shape[0]}),
+        APPLIED: (passed + (REQUANTISED if kernel.type.endswith("QLinearConv") else 0.0)) * out.size,
     }
+    if upward or kernel.type == "ConvInteger":
+        numbers[LAID_BYTES] = windows * (4 if upward else 1)
+    elif not blocked:
+        numbers[INNER_BYTES] = 4 * windows
+    if blocked:
+        numbers |= blocked_convolution.numbers(form, kernel.inputs[0].shape, weight, out.shape, kernel.attributes, BLOCK)
+    return ["convolution", layout, form, *deep], numbers
 
 
 def _passes(activation: str) -> float:
@@ -274,7 +304,8 @@ def _scatter(kernel: _Kernel) -> Described | None:
         return None
     given, places = kernel.inputs[0], kernel.inputs[1]
     moved = kernel.inputs[2].size if len(kernel.inputs) > 2 else kernel.out.size
-    words = [kernel.type, *([str(kernel.attributes["reduction"])] if "reduction" in kernel.attributes else [])]
+    reduction = str(kernel.attributes.get("reduction", ""))
+    words = [kernel.type, *([ALIKE_REDUCTIONS.get(reduction, reduction)] if reduction else [])]
     return words, {"in": given.size, "moved": moved, "together": moved / max(places.size, 1), PIECES: places.size}
 
 
@@ -332,7 +363,7 @@ def _transpose(kernel: _Kernel) -> Described | None:
         way = "turned" if order[:-2] == list(range(len(order) - 2)) else "mixed"
     apart = float(way in ("turned", "mixed")) * max(_evicted(columns), _evicted(rows))
     pieces = {"copied": 1, "runs": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[way]
-    return [kernel.type, way, given.letter], {"rows": rows, "columns": columns, "evicted": apart, PIECES: pieces}
+    return [kernel.type, way], {"rows": rows, "columns": columns, "evicted": apart, "item": _item(given), PIECES: pieces}
 
 
 def _resize(kernel: _Kernel) -> Described | None:
@@ -344,23 +375,46 @@ def _resize(kernel: _Kernel) -> Described | None:
     return [kernel.type, way], {"in": given.size, "width": float(out.shape[-1] if out.shape else 1)}
 
 
+def _moved(kernel: _Kernel) -> Described | None:
+    """Values that are only put elsewhere, whatever they stand for: how many lie together, and how large each is."""
+    if kernel.type not in (*JOINED, *CUT):
+        return None
+    words = [kernel.type, *(str(kernel.attributes[name]) for name in WAYS if name in kernel.attributes)]
+    flowing = [o for o in kernel.inputs if o.letter not in "ovc"]
+    run = _run(kernel, flowing)
+    looked_up = kernel.type == "Gather"
+    read = kernel.written if looked_up else float(sum(o.size for o in flowing))
+    numbers = {"in": read, "run": float(run), "item": _item(kernel.out), PIECES: kernel.written / max(run, 1)}
+    return words, {**numbers, "touched": kernel.written} if looked_up else numbers
+
+
+def _item(operand: Operand) -> float:
+    """Bytes of one value."""
+    return float(np.dtype(NUMPY[ELEMENTS[_format(operand)]]).itemsize)
+
+
+def _format(operand: Operand) -> str:
+    """The letter of the number format: that of constants, too."""
+    letter = operand.element or operand.letter
+    return "f" if letter in "wc" else "i" if letter == "v" else letter
+
+
 def _elementwise(kernel: _Kernel) -> Described:
     """Any other kernel: values read, values written, and how many of them lie together."""
     out, attributes = kernel.out, kernel.attributes
-    words = [kernel.type, *(str(attributes[name]) for name in WAYS if name in attributes)]
+    words = ["compared" if kernel.type in COMPARISONS else kernel.type]
+    words += [str(attributes[name]) for name in WAYS if name in attributes]
     if kernel.type == "Pow" and kernel.inputs[1].values in CHEAP_POWERS:
         words.append(f"by-{kernel.inputs[1].values[0]:.0f}")
     flowing = [o for o in kernel.inputs if o.letter not in "ovc"]
-    if len(flowing) > 1 and len(kernel.outputs) == 1:
-        same = all(o.shape == out.shape or not o.size > 1 for o in flowing)
-        words.append("alike" if same else "spread")
-    if kernel.type == "Cast" or out.letter != "f":
-        words += [kernel.inputs[0].letter, out.letter]
+    many = [o for o in flowing if o.size > 1]
+    if len(many) > 1 and len(kernel.outputs) == 1 and kernel.type not in NORMS:
+        words.append("alike" if all(o.shape == out.shape for o in many) else "spread")
+    formats = [ALIKE_FORMATS.get(letter, letter) for letter in map(_format, (kernel.inputs[0], out))]
+    if kernel.type == "Cast" or formats[1] != "f":
+        words += formats
     run = _run(kernel, flowing)
-    read = kernel.written if kernel.type == "Gather" else float(sum(o.size for o in flowing))
-    numbers = {"in": read, "run": float(run), PIECES: kernel.written / max(run, 1)}
-    if kernel.type == "Gather":
-        return words, {**numbers, "touched": kernel.written}
+    numbers = {"in": float(sum(o.size for o in flowing)), "run": float(run), PIECES: kernel.written / max(run, 1)}
     if kernel.type == "com.microsoft.QuickGelu":  # another factor than one takes another pass
         return words, {**numbers, "passed": float(attributes.get("alpha") != 1)}
     return words, numbers
@@ -368,7 +422,7 @@ def _elementwise(kernel: _Kernel) -> Described:
 
 FAMILIES: tuple[Callable[[_Kernel], Described | None], ...] = (
     _product, _integer_product, _einsum, _attention, _packed_attention, _recurrent, _control, _convolution, _reorder,
-    _counting, _reduction, _global_pool, _scatter, _spectrum, _rowwise, _pool, _transpose, _resize, _elementwise,
+    _counting, _reduction, _global_pool, _scatter, _spectrum, _rowwise, _pool, _transpose, _resize, _moved, _elementwise,
 )  # fmt: skip
 
 

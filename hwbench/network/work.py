@@ -55,6 +55,7 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
     _, numbers = describe(spec)
     work = op_of(spec).work(spec)
     moved = bytes_moved(spec, setting)
+    done = work.flops * setting.batch * numbers.get("met", 1.0)
     values = {f"{name}_empty": -size % TILE / TILE for name, size in numbers.items()}
     values.update(numbers)
     values.update(
@@ -63,6 +64,11 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
         bytes_moved=float(moved),
         inner_bytes=numbers.get("inner_bytes", float(sum(bytes_moved(part, setting) for part in _parts(spec)))),
         pieces=numbers.get("pieces", 1.0),
+        laid_bytes=numbers.get("laid_bytes", 0.0),
+        applied=numbers.get("applied", 0.0),
+        done_flops=done,
+        alone_flops=done * numbers.get("alone", 0.0),
+        thin_flops=done * numbers.get("thin", 0.0),
         parameters=float(parameter_count(spec)),
         flops_per_byte=work.flops * setting.batch / max(moved, 1),
     )

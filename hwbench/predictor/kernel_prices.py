@@ -21,13 +21,16 @@ from hwbench.lut.table import Lut
 from hwbench.network import work
 from hwbench.network.graph import Tensor
 from hwbench.network.kernel_canonical import canonical
+from hwbench.network.kernel_description import EDITION
 from hwbench.network.op import base as ops
 from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
 from hwbench.predictor.kernel_bound import Bound
 from hwbench.predictor.model_latency import BOUNDED, MEASURED, MODELLED
-from hwbench.predictor.op_latency import OpModel, known
+from hwbench.predictor.op_latency import PHYSICS, OpModel, known
 
 TERMS = ("rows_ms", "streamed_mb", "near_mb", "far_mb", "nodes")
+FEATURES = (*TERMS, *PHYSICS, f"kernel-descriptions-{EDITION}")
+"""What a stored predictor was learnt from; one learnt from anything else is built again."""
 PRIOR = {
     "rows_ms": (1.0, 0.1),
     "streamed_mb": (0.0, 0.02),

@@ -35,6 +35,7 @@ from hwbench.predictor.card_types import ONNX, OnnxCard
 from hwbench.predictor.kernel_bound import Bound
 from hwbench.predictor.kernel_prices import (
     EXTRAPOLATION,
+    FEATURES,
     TERMS,
     Prices,
     Terms,
@@ -114,7 +115,7 @@ def fit_models(
         "kind": ONNX,
         **fit.provenance(target, table, names, (networks, holdout), seed),
         "data": {**cards.data_of(table.path, len(prices.rows_ms)), "networks": len(measured)},
-        "features": list(TERMS),
+        "features": list(FEATURES),
         "errors": {"test": document["min"]["holdout"], "unseen_family": document["min"]["unseen_family"]},
         "coverage": document["min"]["coverage"],
         "noise_ceiling": fit.noise_ceiling([measured[k] for k in kernels], "min"),

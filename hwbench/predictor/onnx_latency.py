@@ -41,6 +41,7 @@ from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import ONNX, OnnxCard, OnnxStatistic
 from hwbench.predictor.kernel_bound import Bound
 from hwbench.predictor.kernel_prices import (
+    FEATURES,
     TERMS,
     Prices,
     beside,
@@ -82,8 +83,8 @@ class OnnxLatency:
         """The predictor of a card, with its arrays; asked for as `local`, it must be of this very machine."""
         if target.local:
             luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
-        if tuple(card.features) != TERMS:
-            raise DataError(f"{folder} was fitted by an older hwbench, whose sums had other terms. Run: {card.rebuild}")
+        if tuple(card.features) != FEATURES:
+            raise DataError(f"{folder} was fitted by an older hwbench, which looked at kernels otherwise. Run: {card.rebuild}")
         model = OpModel()
         model.restore(card.kernels.state, cards.read_arrays(folder, card))
         kernels = card.kernels

@@ -4,8 +4,8 @@ For every group of ops (same op, same words, see `op.base.describe`):
 
     latency = linear roofline x exp(smooth correction)
 
-The roofline is a non-negative combination of a constant, FLOPs and bytes: its weights are the device's own call cost,
-peak and bandwidth as this kind of op meets them, and it can only rise with the work. The correction is a Gaussian
+The roofline is a non-negative combination of a constant, FLOPs, bytes and the like (PHYSICS): its weights are the device's
+own call cost, peak and bandwidth as this kind of op meets them, and it can only rise with the work. The correction is a Gaussian
 process over the logarithms of the sizes: it interpolates what was measured, follows tiles and caches, is good with few
 rows and knows where it knows little. Its nugget stands for what is peculiar to one size, so a row that is measured is
 known and its neighbour is not quite. Where a group has many rows, boosted trees (rising in FLOPs, bytes and sizes) take
@@ -40,10 +40,14 @@ FEW, MANY = 6, 150
 """Rows below which a group is learnt together with others of its op; from which trees are tried."""
 MOST_POOLED, MOST_TUNED = 300, 150
 """Rows a pool borrows at most; rows the correction's settings are tuned on at most: both only to stay fast."""
-PHYSICS = ("flops", "bytes_moved", "inner_bytes", "pieces")
+PHYSICS = ("done_flops", "bytes_moved", "inner_bytes", "pieces", "applied", "alone_flops", "thin_flops", "laid_bytes")
+"""What a latency is a sum of, see `network.work.features`. New ones go to the end: models stored before have none of them."""
+UNSTORED = {"pieces": 1.0, **dict.fromkeys(PHYSICS[4:], 0.0)}
+NO_SIZE = "applied"
+"""A number of physics that the others imply: the correction does not look at it."""
 FAR_BYTES = (1e6, 1e7)
 """Beyond these, traffic costs more: about what second and last caches hold. Rows decide how much more, if at all."""
-SHARES = (0.1, 0.5, 0.2, 0.2, 0.0, 0.0, 0.0)
+SHARES = (0.1, 0.5, 0.2, 0.2, *[0.0] * 7)
 """What part of a latency constant, FLOPs and bytes make where rows cannot tell them apart; a weak belief."""
 FOLDS = 5
 
@@ -67,7 +71,7 @@ def known(spec: OpSpec, setting: Setting) -> Known:
 class Correction:
     """A Gaussian process (Matern 5/2, one length per column) of log ratios, with its nugget."""
 
-    CENTRES = {"signal": (np.log(0.15), 1.0), "nugget": (np.log(0.01), 0.8), "length": (np.log(1.5), 0.8)}
+    CENTRES = {"signal": (np.log(0.15), 1.0), "nugget": (np.log(0.03), 0.5), "length": (np.log(1.5), 0.8)}
     """Prior, before any row: (mean, standard deviation) of the logarithm of each hyperparameter."""
     OFFSET = 0.25
     """Variance of the level all rows share."""
@@ -235,13 +239,14 @@ def _identity(k: Known) -> tuple[Any, ...]:
 
 
 def _logs(asked: Sequence[Known]) -> np.ndarray:
-    return np.asarray(np.log1p(np.array([list(k.numbers.values()) for k in asked], float).reshape(len(asked), -1)))
+    sizes = [[value for name, value in k.numbers.items() if name != NO_SIZE] for k in asked]
+    return np.asarray(np.log1p(np.array(sizes, float).reshape(len(asked), -1)))
 
 
 def physics(asked: Sequence[Known]) -> np.ndarray:
-    """Columns of the roofline: 1, FLOPs, bytes, bytes inside, pieces, and bytes beyond what near caches hold."""
+    """Columns of the roofline: 1, those of PHYSICS, and bytes beyond what near caches hold."""
     plain = np.array([[1.0, *(k.features[name] for name in PHYSICS)] for k in asked])
-    moved = plain[:, [1 + PHYSICS.index("bytes_moved")]]
+    moved = plain[:, [1 + PHYSICS.index(name) for name in ("bytes_moved", "laid_bytes")]].sum(axis=1, keepdims=True)
     return np.hstack([plain, np.maximum(moved - FAR_BYTES, 0.0)])
 
 
@@ -371,7 +376,7 @@ class OpModel:
             mine = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{i}.")}
             rows = [
                 Known(part["op"], str(group), dict(zip(part["numbers"], numbers.tolist(), strict=True)),
-                      {"pieces": 1.0, **dict(zip(PHYSICS, work.tolist(), strict=False))})
+                      {**UNSTORED, **dict(zip(PHYSICS, work.tolist(), strict=False))})
                 for group, numbers, work in zip(mine["group"], mine["numbers"], mine["physics"], strict=True)
             ]  # fmt: skip
             curve = Curve(rows, mine["ms"], mine["settings"])

@@ -42,13 +42,14 @@ def blocked(
     into: str = "{(channels+15)//16*16}",
     residual: bool = True,
     activated: Step = MAYBE_ACTIVATED,
+    vast: bool = False,
 ) -> Family:
     """A convolution in the runtime's blocked layout, sometimes with activation or residual taken in."""
     operands = "f1x{into}x{side}x{wide} w{blocks}x{depth}x{kernel}x{kernel2} w{blocks}{residual}"
     made = kernel(operands, "f1x{blocks}x{out}x{out2}", "{activation}" + WINDOW)
     sizes: Given = {**SQUARE_WINDOW, "into": into, "blocks": "{(filters+15)//16*16}", **OUT}
     added: Step = MAYBE_RESIDUAL if residual else {"residual": ""}
-    return Family(weight, BLOCKED, 1, [sizes, *steps, added, activated, made])
+    return Family(weight, BLOCKED, 1, [sizes, *steps, added, activated, made], vast)
 
 
 def pool(weight: float, name: str, version: int) -> Family:
@@ -95,7 +96,7 @@ DENSE_KERNEL = OneOf(
     (0.6, 0.22, 0.1, 0.08),
 )
 DEPTHWISE: Sequence[Step] = (
-    {"channels": CHANNELS, "kernel": (3, 3, 3, 5, 5, 7, 9), "pad": "{kernel//2}"},
+    {"channels": CHANNELS, "kernel": (3, 3, 3, 5, 5, 7), "pad": "{kernel//2}"},
     OneOf([{"stride": 1}, {"stride": 2}, {"stride": 1, "kernel": 1},
            {"stride": 1, "kernel": 3, "dilation": (2, 4), "pad": "{dilation}"}],
           (0.65, 0.22, 0.08, 0.05)),

@@ -54,8 +54,8 @@ class Family:
     type: str
     version: int
     steps: Sequence[Step]
-    any_size: bool = False
-    """Whether its kernels may be larger than all others: those that show how fast memory is read."""
+    vast: bool = False
+    """Whether its kernels may be larger than all others: those that show how fast memory is."""
 
     def draw(self, rng: np.random.Generator) -> OpSpec:
         """One kernel."""

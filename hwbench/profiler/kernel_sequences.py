@@ -17,7 +17,14 @@ LAYER: Sequence[Step] = (
 
 
 def recurrent(
-    weight: float, name: str, version: int, gates: int, more: str = "", states: int = 1, attributes: str = ""
+    weight: float,
+    name: str,
+    version: int,
+    gates: int,
+    more: str = "",
+    states: int = 1,
+    attributes: str = "",
+    sizes: Sequence[Step] = (),
 ) -> Family:
     """A layer with so many gates that takes so many states."""
     operands = (
@@ -25,7 +32,7 @@ def recurrent(
         f"w{{ways}}x{{{2 * gates}*hidden}} o" + " w{ways}x{batch}x{hidden}" * states + more
     )
     made = kernel(operands, "f{steps}x{ways}x{batch}x{hidden}", "{direction}hidden_size.i.{hidden}" + attributes)
-    return Family(weight, name, version, [*LAYER, made])
+    return Family(weight, name, version, [*LAYER, *sizes, made])
 
 
 QUANTISED: Sequence[Step] = (

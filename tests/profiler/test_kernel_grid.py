@@ -16,7 +16,7 @@ from hwbench.network.kernel_text import operands, results
 from hwbench.network.op import base as ops
 from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
 from hwbench.profiler.kernel_family import fill
-from hwbench.profiler.kernel_grid import FAMILIES, LEAST, MAX_MACS, MAX_VALUES, MAX_WEIGHTS, catalogue
+from hwbench.profiler.kernel_grid import FAMILIES, FEWEST, LEAST, MAX_MACS, MAX_VALUES, MAX_WEIGHTS, VAST, catalogue
 from hwbench.runtime.onnxruntime import Onnxruntime
 
 N = 1850
@@ -42,10 +42,10 @@ def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
 
 
 GOLDEN = {
-    (1, 0): "43222f7cd8f7",
-    (LEAST, 0): "992a6f041105",
-    (1850, 0): "68e049fb58f6",
-    (3000, 1): "2aab475f750b",
+    (1, 0): "dd97c4d0d7be",
+    (LEAST, 0): "1b886f339200",
+    (1850, 0): "99e1c7a1efcf",
+    (3000, 1): "04abe40d2841",
 }
 """(kernels asked for, seed) -> how a hash of all keys begins, as of 2026-11-18: a profile must find its rows again."""
 
@@ -65,7 +65,7 @@ def test_text_of_a_family_is_computed_from_what_was_drawn():
 
 def test_few_still_means_some_of_every_family():
     found = catalogue(1)
-    assert 3 * len(FAMILIES) < len(found) <= 4 * len(FAMILIES)
+    assert (FEWEST - 1) * len(FAMILIES) < len(found) <= FEWEST * len(FAMILIES)
 
 
 def test_most_are_products_and_convolutions(kernels):
@@ -86,13 +86,14 @@ def test_every_kernel_parses_and_is_described(kernels):
 
 
 def test_limits_are_kept(kernels):
+    over = 0
     for spec in kernels:
         work = ops.op_of(spec).work(spec)
-        assert work.macs <= MAX_MACS, spec.key
-        if work.macs == work.parameters_read > MAX_WEIGHTS:
-            continue  # one token and weights no cache holds, on purpose
-        assert work.parameters_read <= MAX_WEIGHTS, spec.key
-        assert max(o.size for o in (*operands(spec), *results(spec))) <= MAX_VALUES, spec.key
+        values = max(o.size for o in (*operands(spec), *results(spec)))
+        reached = max(work.macs / MAX_MACS, work.parameters_read / MAX_WEIGHTS, values / MAX_VALUES)
+        assert reached <= VAST, spec.key
+        over += reached > 1
+    assert 20 < over < 0.05 * len(kernels), "a few kernels show how fast memory is"
     sizes = [ops.op_of(spec).work(spec).macs for spec in kernels if ops.describe(spec)[0].startswith("product")]
     assert max(sizes) > 0.2 * MAX_MACS  # spread up to the limit
     assert min(sizes) < 1e-3 * MAX_MACS

@@ -389,3 +389,39 @@ def test_an_equation_that_is_no_product_is_a_group_of_its_own(equation, inputs):
     group, numbers = describe(kernel("Einsum", inputs, "f4x3", f"equation.s.{equation}", 12))
     assert not group.endswith(("flowing", "constant"))
     assert "macs" not in numbers
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (kernel("Transpose", "f1x6x4x8", "f1x4x6x8", "perm.l.0.2.1.3"), kernel("Transpose", "u1x6x4x8", "u1x4x6x8", "perm.l.0.2.1.3")),
+        (kernel("Concat", "f1x4_f1x8", "f1x12", "axis.i.1"), kernel("Concat", "h1x4_h1x8", "h1x12", "axis.i.1")),
+        (kernel("Less", "f2x3_c0", "b2x3"), kernel("GreaterOrEqual", "w6_fe", "b6")),
+        (kernel("Clip", "f2x3_c0_c6", "f2x3"), kernel("Clip", "f2x3_fe_fe", "f2x3")),
+        (kernel("QuantizeLinear", "f2x3_c0p5_kue", "u2x3"), kernel("QuantizeLinear", "f2x3_c0p5_kse", "s2x3")),
+        (kernel("Cast", "h2x3", "f2x3", "to.i.1"), kernel("Cast", "khe", "fe", "to.i.1")),
+    ],
+    ids=lambda spec: spec["type"],
+)  # fmt: skip
+def test_formats_and_scalars_that_cost_the_same_make_one_group(one, other):
+    assert describe(one)[0] == describe(other)[0]
+    assert describe(one)[1].keys() == describe(other)[1].keys()
+
+
+def test_values_that_are_only_moved_tell_how_large_each_is():
+    found = [describe(kernel("Split", f"{x}1x8_vl4.4", f"{x}1x4_{x}1x4", "axis.i.1"))[1]["item"] for x in "uhfd"]
+    assert found == [1, 2, 4, 8]
+
+
+def test_what_is_done_on_top_of_products_and_laid_out_between_is_told():
+    lstm = describe(kernel("LSTM", "f7x5x3_w2x16x3_w2x16x4_w2x32", "f7x2x5x4", "direction.s.bidirectional-hidden_size.i.4"))[1]
+    gates = 2 * 7 * 5 * 4 * 4
+    assert (lstm["laid_bytes"], lstm["applied"]) == (4 * gates, 5 * gates)
+    plain, fused = (
+        describe(kernel("com.microsoft.FusedGemm", "f3x4_w4x5_w5", "f3x5", f"activation.s.{name}", 1))[1]["applied"]
+        for name in ("Relu", "Tanh")
+    )
+    assert (plain, fused) == (0, 75)
+    integer = describe(kernel("ConvInteger", "u1x4x6x6_ku8x4x3x3_ue_kue", "j1x8x4x4", "kernel_shape.l.3.3", 10))[1]
+    assert integer["laid_bytes"] == 4 * 9 * 16
+    assert "laid_bytes" not in describe(kernel("Conv", "f1x4x6x6_w8x4x3x3_w8", "f1x8x4x4", "kernel_shape.l.3.3", 11))[1]
