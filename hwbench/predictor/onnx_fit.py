@@ -206,7 +206,7 @@ def _reference_kernels(models: Sequence[Reference], target: Target) -> dict[str,
 
 
 def _stated(detected: DetectedKernels) -> list[OpSpec]:
-    return [kernel.spec for kernel in detected.kernels if kernel.spec is not None]
+    return [spec for kernel in detected.kernels if (spec := kernel.spec) is not None for _ in range(kernel.times)]
 
 
 def _require_prices(kernels: Mapping[str, Sequence[OpSpec]], prices: Prices, target: Target) -> None:

@@ -5,9 +5,9 @@ For every group of ops (same op, same words, see `op.base.describe`):
     latency = linear roofline x exp(smooth correction)
 
 The roofline is a non-negative combination of a constant, FLOPs, bytes and the like (PHYSICS): its weights are the device's
-own call cost, peak and bandwidth as this kind of op meets them, and it can only rise with the work. The correction is a Gaussian
-process over the logarithms of the sizes: it interpolates what was measured, follows tiles and caches, is good with few
-rows and knows where it knows little. Its nugget stands for what is peculiar to one size, so a row that is measured is
+own call cost, peak and bandwidth as this kind of op meets them, and it can only rise with the work. The correction is a
+Gaussian process over the logarithms of the sizes: it interpolates what was measured, follows tiles and caches, is good with
+few rows and knows where it knows little. Its nugget stands for what is peculiar to one size, so a row that is measured is
 known and its neighbour is not quite. Where a group has many rows, boosted trees (rising in FLOPs, bytes and sizes) take
 over if they are better in cross-validation. Small groups are learnt together with the other groups of their op.
 
@@ -41,7 +41,7 @@ FEW, MANY = 6, 150
 MOST_POOLED, MOST_TUNED = 300, 150
 """Rows a pool borrows at most; rows the correction's settings are tuned on at most: both only to stay fast."""
 PHYSICS = ("done_flops", "bytes_moved", "inner_bytes", "pieces", "applied", "alone_flops", "thin_flops", "laid_bytes")
-"""What a latency is a sum of, see `network.work.features`. New ones go to the end: models stored before have none of them."""
+"""What a latency is a sum of (`network.work.features`). New ones go to the end: models stored before have none of them."""
 UNSTORED = {"pieces": 1.0, **dict.fromkeys(PHYSICS[4:], 0.0)}
 NO_SIZE = "applied"
 """A number of physics that the others imply: the correction does not look at it."""

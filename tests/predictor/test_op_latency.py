@@ -105,7 +105,7 @@ def test_the_roofline_cannot_fall():
     columns = 1 + len(PHYSICS) + len(FAR_BYTES)
     matrix = np.column_stack([np.ones(24), rng.uniform(1, 9, (24, columns - 1))])
     assert (roofline(matrix, 10 / matrix[:, 1]) >= 0).all()
-    planted = matrix @ [1, 2, 0, 3, 1, 0, 0]
+    planted = matrix @ [1, 2, 0, 3, 1, *[0] * (columns - 5)]
     assert matrix @ roofline(matrix, planted) == pytest.approx(planted, rel=0.02)
     one = roofline(matrix[:1], np.array([5.0]))
     assert one * matrix[0] == pytest.approx(5 * np.array(SHARES)), "a single row is shared out, not given to the constant"
@@ -129,6 +129,16 @@ def test_the_roofline_sees_pieces_and_bytes_beyond_the_caches():
     rows = OpSpec.parse("kernel(attributes=none,inputs=f1x6x8,outputs=f1x6x8,type=Softmax,version=13)")
     many_pieces = known(rows, SETTING)
     assert physics([many_pieces])[0, 1 + PHYSICS.index("pieces")] == many_pieces.numbers["pieces"] == 6
+
+
+def test_a_buffer_that_is_laid_out_whole_counts_as_traffic_beyond_the_caches():
+    spec = OpSpec.parse(
+        "kernel(attributes=kernel_shape.l.3.3,inputs=u1x64x258x258_ku8x64x3x3_ue_kue,outputs=j1x8x256x256,type=ConvInteger,version=10)"
+    )
+    one = known(spec, SETTING)
+    assert one.features["laid_bytes"] == 64 * 9 * 256 * 256
+    far = physics([one])[0, 1 + len(PHYSICS) :]
+    assert far.tolist() == [one.features["bytes_moved"] + one.features["laid_bytes"] - each for each in FAR_BYTES]
 
 
 def test_slow_memory_is_learnt_from_many_rows_and_not_from_one():
@@ -191,15 +201,7 @@ def test_trees_rise_with_work_and_sizes(many):
     assert curve.trees is not None
     names = list(known(specs[0], SETTING).features)
     x, rising = tree_inputs([known(specs[0], SETTING)])
-    assert {n for n, up in zip(names, rising, strict=True) if up} == {
-        "flops",
-        "bytes_moved",
-        "inner_bytes",
-        "pieces",
-        "tokens",
-        "in",
-        "out",
-    }
+    assert {n for n, up in zip(names, rising, strict=True) if up} == {*PHYSICS, "tokens", "in", "out"}
     for column in np.flatnonzero(rising):
         walk = np.repeat(x, 40, axis=0)
         walk[:, column] = x[0, column] * np.geomspace(0.2, 5, 40)
