@@ -349,7 +349,7 @@ def _pool(kernel: _Kernel) -> Described | None:
 
 
 def _transpose(kernel: _Kernel) -> Described | None:
-    """Values that change places: whole runs of them, rows that become columns, or in another order."""
+    """Values that change places: whole runs of them, one side that moves past others, or one by one in another order."""
     if kernel.type != "Transpose":
         return None
     given = kernel.inputs[0]
@@ -360,10 +360,17 @@ def _transpose(kernel: _Kernel) -> Described | None:
     elif order[-1] == len(order) - 1:
         way, rows = "runs", given.size // max(columns, 1)
     else:
-        way = "turned" if order[:-2] == list(range(len(order) - 2)) else "mixed"
+        turned = order[:-2] == list(range(len(order) - 2)) and _moves_one(kernel.attributes.get("perm"), len(given.shape))
+        way = "turned" if turned else "mixed"
     apart = float(way in ("turned", "mixed")) * max(_evicted(columns), _evicted(rows))
     pieces = {"copied": 1, "runs": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[way]
     return [kernel.type, way], {"rows": rows, "columns": columns, "evicted": apart, "item": _item(given), PIECES: pieces}
+
+
+def _moves_one(perm: Sequence[int] | None, rank: int) -> bool:
+    """Whether only one side changes its place among the others, sides of one value counted: anything else is slow."""
+    order = list(perm or range(rank)[::-1])
+    return any([a for a in order if a != axis] == [a for a in range(rank) if a != axis] for axis in range(rank))
 
 
 def _resize(kernel: _Kernel) -> Described | None:

@@ -54,7 +54,7 @@ ALIKE = 0.5
 BY_DATA = {"PRelu": 0.25, "NonMaxSuppression": 0.5}
 """Kernels whose time depends on data, which random ones do not show: how far, as a standard deviation of its logarithm. Signs
 of a real image come in runs that a processor foresees; real boxes overlap more."""
-EXTRAPOLATION = 1e4
+EXTRAPOLATION = 1e6
 """Kernels so many times beyond the measured sizes are priced: their roofline is physics, and doubt grows with distance."""
 
 
