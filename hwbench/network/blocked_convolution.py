@@ -17,6 +17,8 @@ SET_BLOCKS = 4
 """Blocks of filters that are computed at once."""
 TOGETHER = 3
 """Outputs of a row that share loads at the least; fewer are computed one by one."""
+NEAR_BYTES = 1_000_000
+"""Weights that second caches hold; more of them come from farther away with every further image."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ def numbers(
     blocks = -(-weight[0] // block) if form != "depthwise" else 1
     sets = -(-blocks // SET_BLOCKS) if form != "grouped" else 1
     written = math.prod(out) * (weight[1] if form == "entry" else 1)
-    again = math.prod(weight) * met * rows * out[0] + math.prod(given) * sets + written
+    weights = 4 * math.prod(weight) * met
+    again = weights * rows * out[0] + 4 * (math.prod(given) * sets + written)
     return {
         "met": met,
         "alone": along[-1].alone() if along else 0.0,
         "thin": sets / blocks,
-        "inner_bytes": 4 * again,
+        "inner_bytes": again,
+        "laid_bytes": weights * (out[0] - 1) if weights > NEAR_BYTES else 0.0,
         "width": float(along[-1].places) if along else 1.0,
     }

@@ -43,8 +43,8 @@ MOST_POOLED, MOST_TUNED = 300, 150
 PHYSICS = ("done_flops", "bytes_moved", "inner_bytes", "pieces", "applied", "alone_flops", "thin_flops", "laid_bytes")
 """What a latency is a sum of (`network.work.features`). New ones go to the end: models stored before have none of them."""
 UNSTORED = {"pieces": 1.0, **dict.fromkeys(PHYSICS[4:], 0.0)}
-NO_SIZE = "applied"
-"""A number of physics that the others imply: the correction does not look at it."""
+NO_SIZES = ("applied", "laid_bytes")
+"""Numbers of physics that the others imply: the correction does not look at them."""
 FAR_BYTES = (1e6, 1e7)
 """Beyond these, traffic costs more: about what second and last caches hold. Rows decide how much more, if at all."""
 SHARES = (0.1, 0.5, 0.2, 0.2, *[0.0] * 7)
@@ -239,7 +239,7 @@ def _identity(k: Known) -> tuple[Any, ...]:
 
 
 def _logs(asked: Sequence[Known]) -> np.ndarray:
-    sizes = [[value for name, value in k.numbers.items() if name != NO_SIZE] for k in asked]
+    sizes = [[value for name, value in k.numbers.items() if name not in NO_SIZES] for k in asked]
     return np.asarray(np.log1p(np.array(sizes, float).reshape(len(asked), -1)))
 
 

@@ -99,6 +99,25 @@ UNCHANGED = kernel("f{vast} o o vl1.{channels}.{side}.{side}", "f{vast}", "mode.
 POOLED = kernel("f1x{width}x{tokens}", "f1x{width}x1", width=WIDTHS[:20], tokens=TOKENS[3:18])
 PUT = kernel("f1x{n}x{width} i1x{n}x{width}x3 f1x{n}x{width}", "f1x{n}x{width}", n=(16, 64, 256), width=(16, 128))
 """Value by value."""
+BATCHED: Sequence[Step] = (
+    {
+        "batch": (4, 10, 16, 64),
+        "channels": (16, 64, 128, 256, 512),
+        "filters": (16, 64, 128, 256, 512),
+        "side": (1, 2, 4, 8, 16),
+    },
+    OneOf([{"kernel": 1, "pad": 0, "stride": 1}, {"kernel": 3, "pad": 1, "stride": 1}, {"kernel": 3, "pad": 1, "stride": 2}]),
+    kernel(
+        "f{batch}x{channels}x{side}x{side} w{filters}x{channels}x{kernel}x{kernel} w{filters}",
+        "f{batch}x{filters}x{(side-1)//stride+1}x{(side-1)//stride+1}",
+        "kernel_shape.l.{kernel}.{kernel}-pads.l.{pad}.{pad}.{pad}.{pad}-strides.l.{stride}.{stride}",
+    ),
+)
+"""Many small images at once: weights come again with each of them."""
+COMPLEX = kernel("f1x{n}x{bins}x2 vln1", "f1x{n}x{bins}", "keepdims.i.0", n=(50, 200, 1000), bins=(129, 201, 257))
+"""Real and imaginary parts."""
+PAIRS = kernel("f{n}x1x{k} f{n}x{m}x{k}", "f{n}x1x{m}", "alpha.f.0p5-transB.i.1", n=(16, 64, 128), k=(8, 16), m=(8, 32))
+"""Many tiny products."""
 FAMILIES: tuple[Family, ...] = (
     over_maps(SOME, "com.microsoft.nchwc.ReorderInput", 1, "f{vast}"),
     over_maps(SOME, "com.microsoft.nchwc.ReorderOutput", 1, "f{vast}", attributes="channels.i.{channels}"),
@@ -136,4 +155,7 @@ FAMILIES: tuple[Family, ...] = (
                                          tokens=TOKENS[5:18], heads=HEADS)]),
     Family(FEW, "Cast", 13, [kernel("u{n}x{n}", "i{n}x{n}", "to.i.7", n=(16, 128, 512))]),
     Family(FEW, "Cast", 13, [kernel("f1x{n}x{n}", "f1x{n}x{n}", "to.i.1", n=(16, 128, 512))]),
+    Family(24, conv.BLOCKED, 1, BATCHED), Family(FEW, "ReduceSumSquare", 18, [COMPLEX]),
+    Family(FEW, "Cast", 13, [kernel("j{n}", "f{n}", "to.i.1", n=(1, 4, 64, 512))]),
+    Family(FEW, "com.microsoft.FusedMatMul", 1, [PAIRS]),
 )  # fmt: skip

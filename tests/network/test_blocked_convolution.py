@@ -57,6 +57,14 @@ def test_what_is_read_again_follows_the_form():
     assert dense["inner_bytes"] == 4 * (8 * 16 * 16 * 9 + 16 * 10 * 20 + 16 * 8 * 18), "weights come with every row"
 
 
+def test_weights_that_no_near_cache_holds_come_again_with_every_image():
+    many, few = (
+        numbers("pointwise", [10, side, 2, 2], [512, side, 1, 1], [10, 512, 2, 2], {"kernel_shape": [1, 1]}, 16)["laid_bytes"]
+        for side in (1024, 64)
+    )
+    assert (many, few) == (9 * 4 * 512 * 1024, 0)
+
+
 @pytest.mark.parametrize(("filters", "thin"), [(16, 1.0), (32, 0.5), (64, 0.25), (80, 0.4), (512, 0.25)])
 def test_few_filters_share_what_they_load_with_few(filters, thin):
     found = numbers("dense", [1, 16, 9, 9], [filters, 16, 3, 3], [1, filters, 7, 7], {"kernel_shape": [3, 3]}, 16)

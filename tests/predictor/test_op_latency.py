@@ -176,7 +176,8 @@ def test_a_small_group_learns_its_shape_from_its_siblings():
 @pytest.fixture(scope="module")
 def many():
     rng = np.random.default_rng(2)
-    specs = list({linear(*(int(v) for v in np.exp(rng.uniform(np.log(16), np.log(1024), 3)))) for _ in range(MANY + 60)})
+    drawn = [linear(*(int(v) for v in np.exp(rng.uniform(np.log(16), np.log(1024), 3)))) for _ in range(MANY + 60)]
+    specs = list(dict.fromkeys(drawn))  # in the order of the draw, which the hashes of a set would not keep
     return specs, physical_ms(specs, quirk=0.01, tiles=0.5)
 
 
