@@ -34,12 +34,20 @@ class Side:
 
     def met(self) -> float:
         """Share of the taps of all windows that meet the image and not its padding."""
-        total = 0
+        return sum(self._places()) / max(self.taps * self.places, 1)
+
+    def used(self) -> float:
+        """Share of the taps that meet the image anywhere: the weights of others are not read."""
+        return sum(n > 0 for n in self._places()) / max(self.taps, 1)
+
+    def _places(self) -> list[int]:
+        """At how many places each tap meets the image."""
+        found = []
         for tap in range(self.taps):
             shift = tap * self.dilation - self.before
             first, last = -(shift // self.stride), (self.given - 1 - shift) // self.stride
-            total += max(0, min(last, self.places - 1) - max(first, 0) + 1)
-        return total / max(self.taps * self.places, 1)
+            found.append(max(0, min(last, self.places - 1) - max(first, 0) + 1))
+        return found
 
     def alone(self) -> float:
         """Share of the places that are computed one by one."""
@@ -72,6 +80,7 @@ def numbers(
     again = weights * rows * out[0] + 4 * (math.prod(given) * sets + written)
     return {
         "met": met,
+        "used": math.prod(side.used() for side in along),
         "alone": along[-1].alone() if along else 0.0,
         "thin": sets / blocks,
         "inner_bytes": again,

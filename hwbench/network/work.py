@@ -54,7 +54,8 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
     """
     _, numbers = describe(spec)
     work = op_of(spec).work(spec)
-    moved = bytes_moved(spec, setting)
+    unread = work.parameters_read * ITEM_BYTES[setting.dtype] * (1 - numbers.get("used", 1.0))
+    moved = bytes_moved(spec, setting) - unread
     done = work.flops * setting.batch * numbers.get("met", 1.0)
     values = {f"{name}_empty": -size % TILE / TILE for name, size in numbers.items()}
     values.update(numbers)

@@ -165,8 +165,8 @@ def _sizes_mb(tensors: Sequence[Tensor]) -> list[float]:
 
 @lru_cache(maxsize=None)
 def weights_mb(spec: OpSpec) -> float:
-    """Megabytes of weights a kernel reads."""
-    return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6
+    """Megabytes of weights a kernel reads; not those that would only meet padding."""
+    return ops.op_of(spec).work(spec).parameters_read * ops.describe(spec)[1].get("used", 1.0) * 4 / 1e6
 
 
 @dataclass(frozen=True)

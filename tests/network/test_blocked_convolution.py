@@ -29,6 +29,8 @@ def test_taps_and_places_are_those_that_counting_finds(side):
     at = [[i * side.stride + t * side.dilation - side.before for t in range(side.taps)] for i in range(side.places)]
     met = sum(0 <= place < side.given for taps in at for place in taps)
     assert side.met() == pytest.approx(met / (side.taps * side.places))
+    used = sum(any(0 <= taps[t] < side.given for taps in at) for t in range(side.taps))
+    assert side.used() == pytest.approx(used / side.taps)
     # A row is cut into what lies before the first whole window, whole windows, and the rest.
     padded_first = next((i for i, taps in enumerate(at) if taps[0] >= 0), side.places)
     inside = sum(taps[-1] < side.given for taps in at[padded_first:])
@@ -44,7 +46,7 @@ def test_an_image_one_value_wide_is_a_single_row():
 
 def test_a_window_that_meets_mostly_padding_does_a_ninth_of_the_arithmetic():
     found = numbers("dense", [1, 512, 1, 1], [512, 512, 3, 3], [1, 512, 1, 1], {"kernel_shape": [3, 3], "pads": [1] * 4}, 16)
-    assert found["met"] == pytest.approx(1 / 9)
+    assert found["met"] == found["used"] == pytest.approx(1 / 9)
     assert found["inner_bytes"] == pytest.approx(4 * (512 * 512 + 512 * 8 + 512))  # the one tap's weights, 8 sets, outputs
 
 
@@ -79,4 +81,5 @@ def test_a_kernel_is_described_by_what_it_computes():
     group, found = ops.describe(spec)
     assert group == "convolution-nchwc-dense"
     assert found["met"] == pytest.approx((4 / 6) ** 2)
+    assert found["used"] == 1.0
     assert found["alone"] == 1.0

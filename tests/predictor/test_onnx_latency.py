@@ -30,6 +30,7 @@ from hwbench.predictor.card_types import ONNX, OnnxCard
 from hwbench.predictor.kernel_bound import Bound
 from hwbench.predictor.kernel_prices import (
     EXTRAPOLATION,
+    FEATURES,
     NEAR_BYTES,
     PRIOR,
     TERMS,
@@ -93,7 +94,7 @@ def card_of(model: OpModel) -> OnnxCard:
         "runtime": "onnxruntime",
         "setting": asdict(Setting()),
         "data": {"file": "synthetic", "sha256": "", "rows": 0},
-        "features": list(TERMS),
+        "features": list(FEATURES),
         "errors": {},
         "coverage": None,
         "noise_ceiling": None,
@@ -422,7 +423,7 @@ def test_a_network_counts_as_much_as_it_is_told_and_known():
 def test_an_older_card_is_refused_with_the_command_that_fits_it_anew(tmp_path, workspace):
     (path,) = (workspace / "predictors").glob(f"*/*/{cards.CARD}")
     stated = json.loads(path.read_text())
-    assert stated["features"] == list(TERMS)
+    assert stated["features"] == list(FEATURES)
     stated["features"] = ["rows_ms", "activation_mb", "nodes"]
     stated["rebuild"] = "hwbench fit --kernels --space bert --space nasvit"
     path.write_text(json.dumps(stated))

@@ -59,8 +59,8 @@ class Kernel(Primitive):
         """Multiply-accumulates of products and convolutions; else one operation per value written."""
         numbers = self.description(spec)[1]
         read = sum(o.size * _item_bytes(o) // 4 for o in operands(spec) if o.letter in "wk")  # counted as if they were fp32
-        if "macs" in numbers:  # weights that would only meet padding are not read
-            return Work(int(numbers["macs"]), 0, int(read * numbers.get("met", 1.0)))
+        if "macs" in numbers:
+            return Work(int(numbers["macs"]), 0, read)
         return Work(0, sum(o.size for o in results(spec)), min(read, int(numbers.get("touched", read))))
 
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
