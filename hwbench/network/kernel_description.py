@@ -358,12 +358,13 @@ def _transpose(kernel: _Kernel) -> Described | None:
     if len(order) < 2:
         way, rows = "copied", 1
     elif order[-1] == len(order) - 1:
-        way, rows = "runs", given.size // max(columns, 1)
+        moved = _moves_one(kernel.attributes.get("perm"), len(given.shape))
+        way, rows = "runs" if moved else "blocks", given.size // max(columns, 1)
     else:
         turned = order[:-2] == list(range(len(order) - 2)) and _moves_one(kernel.attributes.get("perm"), len(given.shape))
         way = "turned" if turned else "mixed"
     apart = float(way in ("turned", "mixed")) * max(_evicted(columns), _evicted(rows))
-    pieces = {"copied": 1, "runs": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[way]
+    pieces = {"copied": 1, "runs": rows, "blocks": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[way]
     return [kernel.type, way], {"rows": rows, "columns": columns, "evicted": apart, "item": _item(given), PIECES: pieces}
 
 
