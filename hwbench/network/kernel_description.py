@@ -364,7 +364,9 @@ def _transpose(kernel: _Kernel) -> Described | None:
         turned = order[:-2] == list(range(len(order) - 2)) and _moves_one(kernel.attributes.get("perm"), len(given.shape))
         way = "turned" if turned else "mixed"
     apart = float(way in ("turned", "mixed")) * max(_evicted(columns), _evicted(rows))
-    pieces = {"copied": 1, "runs": rows, "blocks": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[way]
+    pieces = {"copied": 1, "runs": rows, "blocks": rows, "turned": given.size // max(rows * columns, 1), "mixed": given.size}[
+        way
+    ]
     return [kernel.type, way], {"rows": rows, "columns": columns, "evicted": apart, "item": _item(given), PIECES: pieces}
 
 

@@ -24,7 +24,7 @@ from hwbench.network.kernel_canonical import canonical
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.executed_nodes import Event, Execution, executions, name_nodes
 from hwbench.profiler.kernel_statement import CONTROL, VIEW, Facts, state, type_of
-from hwbench.profiler.light_model import MODEL, lighten, take_in
+from hwbench.profiler.light_model import MODEL, lighten, take_in, undeclare
 from hwbench.profiler.onnx_inputs import OpenInputs, filled
 from hwbench.runtime.base import FreeSides
 
@@ -138,7 +138,17 @@ Taken = tuple[list[Execution], Values, tuple[str, ...]]
 def _inferred(source: _Source) -> Taken | None:
     """All nodes with the shapes the runtime infers; None where only a run can tell them."""
     folder, engine = source.folder, source.engine
-    inputs = engine.optimise(str(folder / MODEL), str(folder / OPTIMISED), source.setting, source.shapes)
+    try:
+        inputs = engine.optimise(str(folder / MODEL), str(folder / OPTIMISED), source.setting, source.shapes)
+    except FreeSides:
+        raise
+    except ValueError as first:  # exporters write down sizes of the sample they traced, which others contradict
+        if not undeclare(folder / MODEL):
+            raise
+        try:
+            inputs = engine.optimise(str(folder / MODEL), str(folder / OPTIMISED), source.setting, source.shapes)
+        except ValueError:
+            raise first from None
     optimised = _read(folder / OPTIMISED)
     if any(node.op_type in CONTROL for node in optimised.graph.node):
         return None

@@ -54,6 +54,25 @@ def lighten(model: Path, folder: Path) -> None:
         zeros.truncate(max(largest, LARGE_BYTES))
 
 
+def undeclare(path: Path) -> bool:
+    """Takes out the shapes a model states of what it computes, which a runtime infers by itself; whether there were any."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError:  # told by the runtime, in its own words
+        return False
+    shaped = [value for value in model.graph.output if value.type.tensor_type.HasField("shape")]
+    if not shaped and not model.graph.value_info:
+        return False
+    del model.graph.value_info[:]
+    for value in shaped:
+        value.type.tensor_type.ClearField("shape")
+    path.write_bytes(model.SerializeToString())
+    return True
+
+
 def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
     """A weight's message, its data replaced by a reference to the zeros where it is large; and the bytes it needs."""
     from google.protobuf.message import DecodeError

@@ -187,7 +187,12 @@ class Onnxruntime:
             require_dtype(setting["dtype"], kernels, "CPU" if self._provider == PROVIDER else "GPU")
         options, spare = _options(setting, free), _options(setting, free)
         if self._provider == PROVIDER:
-            session = _open(path, options)
+            try:
+                session = _open(path, options)
+            except ValueError:  # a model may state sizes of the sample it was traced with, which those given contradict
+                if not free:
+                    raise
+                session = _open(path, _options(setting, {}))
             inputs = _inputs(session, high, shapes)
             alone = setting.get("scenario") == AMONG_COPIES
             return OnnxruntimeSession(session, with_levels(inputs) if alone else inputs)

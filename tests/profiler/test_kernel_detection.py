@@ -345,6 +345,19 @@ def test_two_sides_that_are_called_a_question_mark_are_two_sides(tmp_path):
     assert results(stated(found)[0])[0].shape == (3, 5)
 
 
+def test_sizes_of_the_sample_a_model_was_traced_with_do_not_contradict_those_given(tmp_path):
+    """Exporters write down the shapes of what is computed; those of other inputs are others."""
+    nodes = [node("Relu", ["x"], ["r"]), node("Concat", ["r", "r"], ["y"], axis=0)]
+    path = save(tmp_path / "m.onnx", nodes, [info("x", FLOAT, ["n", 4])])
+    model = onnx.load(path)
+    model.graph.value_info.append(info("r", FLOAT, [54, 4]))
+    onnx.save(model, path)
+    assert results(stated(detect(path, shapes={"x": (100, 4)}))[-1])[0].shape == (200, 4)
+    session = Onnxruntime().load(str(path), asdict(Setting()), {}, {"x": (100, 4)})
+    session.run()
+    assert session.outputs()[0].shape == (200, 4)
+
+
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
 
 
