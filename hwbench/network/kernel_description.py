@@ -29,11 +29,11 @@ CONVOLUTIONS = {"Conv": 1, "com.microsoft.FusedConv": 1, "com.microsoft.nchwc.Co
 BLOCK = 16
 """Channels below which a blocked convolution may read the common layout: the largest block of any processor. Half of them may
 be a whole block, too, where the filters do not tell."""
-PIECES, INNER_BYTES, LAID_BYTES, APPLIED = "pieces", "inner_bytes", "laid_bytes", "applied"
+PIECES, INNER_BYTES, LAID_BYTES, APPLIED, UNREAD_BYTES = "pieces", "inner_bytes", "laid_bytes", "applied", "unread_bytes"
 """Numbers that are physics, too: how many pieces the work falls into, each with a cost of its own (rows, runs of values that
 lie together, steps); bytes that move beside what goes in and out (weights read again at every step, windows laid out part by
-part); bytes of buffers that are laid out whole before they are read; and simple operations on values, on top of the products
-(activations, requantisation)."""
+part); bytes of buffers that are laid out whole before they are read; simple operations on values, on top of the products
+(activations, requantisation); and bytes of an activation that nobody looks up."""
 IN_KERNEL = ("", "Relu")
 """Activations that blocked convolutions apply on the way; others are another pass over what was written."""
 PASSES = {"Clip": 1.0, "LeakyRelu": 1.0, "HardSigmoid": 2.0, "HardSwish": 3.0, "Sigmoid": 5.0, "Tanh": 5.0}
@@ -394,8 +394,13 @@ def _moved(kernel: _Kernel) -> Described | None:
     run = _run(kernel, flowing)
     looked_up = kernel.type == "Gather"
     read = kernel.written if looked_up else float(sum(o.size for o in flowing))
-    numbers = {"in": read, "run": float(run), "item": _item(kernel.out), PIECES: kernel.written / max(run, 1)}
-    return words, {**numbers, "touched": kernel.written} if looked_up else numbers
+    item = _item(kernel.out)
+    numbers = {"in": read, "run": float(run), "item": item, PIECES: kernel.written / max(run, 1)}
+    if not looked_up:
+        return words, numbers
+    table = kernel.inputs[0]
+    unread = 0.0 if table.constant else item * max(0.0, table.size - kernel.written)
+    return words, {**numbers, "touched": kernel.written, UNREAD_BYTES: unread}
 
 
 def _item(operand: Operand) -> float:

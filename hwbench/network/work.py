@@ -55,7 +55,7 @@ def features(spec: OpSpec, setting: Setting) -> dict[str, float]:
     _, numbers = describe(spec)
     work = op_of(spec).work(spec)
     unread = work.parameters_read * ITEM_BYTES[setting.dtype] * (1 - numbers.get("used", 1.0))
-    moved = bytes_moved(spec, setting) - unread
+    moved = bytes_moved(spec, setting) - unread - numbers.get("unread_bytes", 0.0)
     done = work.flops * setting.batch * numbers.get("met", 1.0)
     values = {f"{name}_empty": -size % TILE / TILE for name, size in numbers.items()}
     values.update(numbers)

@@ -127,6 +127,8 @@ def beside(spec: OpSpec, cache_bytes: int) -> tuple[float, ...]:
 def streamed_mb(spec: OpSpec, cache_bytes: int) -> float:
     """What a kernel moves from and to memory because no cache holds it; what is written there is read first."""
     inputs, outputs = (_sizes_mb(side) for side in ops.op_of(spec).signature(spec))
+    if inputs:  # of a table that is looked up in, a few rows come
+        inputs[0] -= ops.describe(spec)[1].get("unread_bytes", 0.0) / 1e6
     read, written = (sum(size for size in side if size * 1e6 > cache_bytes) for side in ([*inputs, weights_mb(spec)], outputs))
     return float(read + 2 * written) if cache_bytes else 0.0
 

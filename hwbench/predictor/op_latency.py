@@ -43,7 +43,7 @@ MOST_POOLED, MOST_TUNED = 300, 150
 PHYSICS = ("done_flops", "bytes_moved", "inner_bytes", "pieces", "applied", "alone_flops", "thin_flops", "laid_bytes")
 """What a latency is a sum of (`network.work.features`). New ones go to the end: models stored before have none of them."""
 UNSTORED = {"pieces": 1.0, **dict.fromkeys(PHYSICS[4:], 0.0)}
-NO_SIZES = ("applied", "laid_bytes")
+NO_SIZES = ("applied", "laid_bytes", "unread_bytes")
 """Numbers of physics that the others imply: the correction does not look at them."""
 FAR_BYTES = (1e6, 1e7)
 """Beyond these, traffic costs more: about what second and last caches hold. Rows decide how much more, if at all."""

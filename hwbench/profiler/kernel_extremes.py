@@ -118,6 +118,10 @@ COMPLEX = kernel("f1x{n}x{bins}x2 vln1", "f1x{n}x{bins}", "keepdims.i.0", n=(50,
 """Real and imaginary parts."""
 PAIRS = kernel("f{n}x1x{k} f{n}x{m}x{k}", "f{n}x1x{m}", "alpha.f.0p5-transB.i.1", n=(16, 64, 128), k=(8, 16), m=(8, 32))
 """Many tiny products."""
+KEYS, SCORED = "f1x{heads}x{n}x{dim} u1x{heads}x{dim}x{n} fe ue", "f1x{heads}x{n}x{n}"
+QUANTISED_KEYS = "u1x{heads}x{n}x{dim} u1x{heads}x{dim}x{n} fe fe ue ue"
+HEADED: Given = {"heads": (2, 4, 12), "n": (16, 64, 128, 256), "dim": (26, 32, 64)}
+"""Products of attention between activations that were quantised on the way."""
 FAMILIES: tuple[Family, ...] = (
     over_maps(SOME, "com.microsoft.nchwc.ReorderInput", 1, "f{vast}"),
     over_maps(SOME, "com.microsoft.nchwc.ReorderOutput", 1, "f{vast}", attributes="channels.i.{channels}"),
@@ -158,4 +162,6 @@ FAMILIES: tuple[Family, ...] = (
     Family(24, conv.BLOCKED, 1, BATCHED), Family(FEW, "ReduceSumSquare", 18, [COMPLEX]),
     Family(FEW, "Cast", 13, [kernel("j{n}", "f{n}", "to.i.1", n=(1, 4, 64, 512))]),
     Family(FEW, "com.microsoft.FusedMatMul", 1, [PAIRS]),
+    Family(FEW, "com.microsoft.DynamicQuantizeMatMul", 1, [kernel(KEYS, SCORED, **HEADED)]),
+    Family(FEW, "com.microsoft.MatMulIntegerToFloat", 1, [kernel(QUANTISED_KEYS, SCORED, **HEADED)]),
 )  # fmt: skip

@@ -425,3 +425,10 @@ def test_what_is_done_on_top_of_products_and_laid_out_between_is_told():
     integer = describe(kernel("ConvInteger", "u1x4x6x6_ku8x4x3x3_ue_kue", "j1x8x4x4", "kernel_shape.l.3.3", 10))[1]
     assert integer["laid_bytes"] == 4 * 9 * 16
     assert "laid_bytes" not in describe(kernel("Conv", "f1x4x6x6_w8x4x3x3_w8", "f1x8x4x4", "kernel_shape.l.3.3", 11))[1]
+
+
+def test_of_an_activation_that_is_looked_up_in_only_what_is_taken_moves():
+    spec = kernel("Gather", "f1000x8_i2", "f2x8", "axis.i.0")
+    assert describe(spec)[1]["unread_bytes"] == 4 * 998 * 8
+    assert features(spec, Setting())["bytes_moved"] == 2 * 8 * 4 * 2 + 2 * 8
+    assert describe(kernel("Gather", "w1000x8_i2", "f2x8", "axis.i.0"))[1]["unread_bytes"] == 0
