@@ -97,7 +97,7 @@ SPECTRUM: Sequence[Step] = (
 FAMILIES: tuple[Family, ...] = (
     recurrent(32, "LSTM", 14, 4, states=2), recurrent(24, "GRU", 14, 3, attributes="-linear_before_reset.i.1"),
     recurrent(4, "RNN", 14, 1), Family(24, "com.microsoft.DynamicQuantizeLSTM", 1, QUANTISED),
-    Family(26, "Loop", 16, LOOP), Family(12, "If", 16, [IF]),
+    Family(30, "Loop", 16, LOOP), Family(14, "If", 16, [IF]),
     Family(32, "TopK", 11, TOP), Family(26, "ArgMax", 13, ARG), Family(30, "NonMaxSuppression", 11, [OVERLAPS]),
     Family(16, "ScatterND", 18, [PUT_ROWS]), Family(24, "ScatterElements", 18, [PUT_VALUES]),
     Family(8, "GatherElements", 13, [TAKE_VALUES]), Family(8, "GatherND", 13, [TAKE_ROWS]),

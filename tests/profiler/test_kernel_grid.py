@@ -43,9 +43,9 @@ def test_about_as_many_as_asked_are_given_and_no_two_are_alike(n):
 
 GOLDEN = {
     (1, 0): "ef7b9826aa4f",
-    (LEAST, 0): "264c556c107d",
-    (1850, 0): "e3241042614f",
-    (3000, 1): "49af579ac1ed",
+    (LEAST, 0): "fecd25f9369c",
+    (1850, 0): "c68405b02619",
+    (3000, 1): "880e4590ca74",
 }
 """(kernels asked for, seed) -> how a hash of all keys begins, as of 2026-11-18: a profile must find its rows again."""
 
