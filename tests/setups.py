@@ -2,7 +2,7 @@
 
 The machine's own are taken where it has them; otherwise Debian's are unpacked into the user's cache, without root
 (hwbench/core/debian.py). Where that cannot be done the test is skipped with the reason, which CI does not accept
-(tests/skips.py). HWBENCH_TEST_UNPACKED=1 takes the unpacked ones whatever the machine has.
+(tests/skips.py). HWBENCH_TEST_UNPACKED=1 takes the unpacked ssh and lavapipe whatever the machine has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import pwd
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -98,10 +99,11 @@ def _prove_ssh(folder: Path) -> None:
     made = _ssh(folder)
     if (folder / "usr/lib/openssh/sshd-session").exists():
         raise MeasurementError("OpenSSH 9.8 and later do not run unpacked: sshd looks for sshd-session where it is installed.")
-    key = str(folder / "key")
-    debian.run([made.programs["ssh-keygen"], "-q", "-t", "ed25519", "-N", "", "-f", key], "make a key", made.environment)
-    check = [made.programs["sshd"], "-t", "-f", "/dev/null", "-h", key]
-    debian.run(check, "run the unpacked sshd", made.of_server(folder))
+    with tempfile.TemporaryDirectory() as scratch:
+        key = f"{scratch}/key"
+        debian.run([made.programs["ssh-keygen"], "-q", "-t", "ed25519", "-N", "", "-f", key], "make a key", made.environment)
+        check = [made.programs["sshd"], "-t", "-f", "/dev/null", "-h", key]
+        debian.run(check, "run the unpacked sshd", made.of_server(Path(scratch)))
 
 
 @or_skip

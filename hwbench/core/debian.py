@@ -118,7 +118,7 @@ def find(name: str, wanted: str) -> Path:
         MeasurementError: they were not, or for another machine.
     """
     folder = cache() / "unpacked" / name
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError):
         if json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_for"] == _made_for(wanted):
             return folder
     raise MeasurementError(f"{name} is not unpacked in {folder}.")
@@ -154,8 +154,12 @@ def _gcc(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 def _prove_gcc(folder: Path) -> None:
     command, environment = _gcc(folder)
-    (folder / "one.c").write_text('#include <stdio.h>\nint one(void) { return puts(""); }\n', encoding="ascii")
-    run([*command, "-shared", "-fPIC", "-o", str(folder / "one.so"), str(folder / "one.c")], "compile with gcc", environment)
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as scratch:
+        source = Path(scratch) / "one.c"
+        source.write_text("#include <stdio.h>\nint one(void) { return puts(__FILE__); }\n", encoding="ascii")
+        run(
+            [*command, "-shared", "-fPIC", "-o", f"{scratch}/one.so", str(source)], "compile with the unpacked gcc", environment
+        )
 
 
 def require_tools(name: str) -> None:

@@ -44,6 +44,7 @@ POLICY = replace(NETWORK_POLICY, rounds=4, max_processes=4)
 """Shorter than the verbs' own: the tour should end in minutes; its noise is in the report."""
 
 
+@registry.takes(runtime="runtime")
 def quickstart(
     workspace: str | Path = ".",
     seed: int = 0,
@@ -102,7 +103,7 @@ def _describe(device: str, runtime: str, place: Workspace, say: Callable[[str], 
     told = [found.cpu_model]
     told += [f"{found.cores} cores"] if found.cores else []  # a GPU's file states none
     told += [f"over {found.reach}"] if found.reach != LOCAL else []
-    told += [runtime] if runtime != DEFAULT_RUNTIME else []
+    told += [registry.shown("runtime", runtime)] if runtime != DEFAULT_RUNTIME else []
     say(f"1/6 device: {found.name} ({', '.join(told)})")
 
 

@@ -54,6 +54,7 @@ def test_ci_takes_the_reasons_that_are_listed(tmp_path):
         "needs ncnn: pip install ncnn pnnx",
         "ncnn-vulkan does not run here: there is no Vulkan device here",
         "openvino does not run here: openvino is not installed",
+        "tensorrt does not run here: TensorRT is not installed; pip install tensorrt (or tensorrt_rtx, for RTX GPUs)",
         "could not import 'torch': No module named 'torch'",
         "Setting sshd up needs apt-get, not found here. Debian package: apt",
     ],
