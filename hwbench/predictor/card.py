@@ -177,7 +177,9 @@ def sha256_of(card: Card) -> str:
 
 
 def copy(folder: Path, card: Card, target: Path) -> None:
-    """Puts a copy of a stored predictor into another folder; one that is there stays."""
-    if not (target / CARD).exists():
-        atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
-        write_json(target / CARD, encode(card))
+    """Puts a copy of a stored predictor into another folder.
+
+    It replaces one that is there: fitted again on the same rows, a predictor says the same and has another card.
+    """
+    atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
+    write_json(target / CARD, encode(card))
