@@ -1,6 +1,6 @@
 """What tests share: a workspace really measured once per session, a small space, and Python in a process of its own.
 
-Nothing of hwbench is imported before a test asks for it, so that a room's tests run without the rooms above it.
+Nothing of hwbench above core is imported before a test asks for it, so that a room's tests run without the rooms above it.
 """
 
 from __future__ import annotations
