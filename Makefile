@@ -1,5 +1,6 @@
 # Two commands matter: `make quickstart` (see it work) and `make test` (what people and CI run).
-# Both set themselves up in .venv from nothing but Python >= 3.11, pip and make.
+# Both set themselves up from nothing but Python >= 3.11, pip and make: packages in .venv; an OpenMP runtime, a C compiler, ssh with
+# a server, a Vulkan device and qemu, where the machine lacks them, in ~/.cache/hwbench (of Debian packages, without root).
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,9 +52,11 @@ trust: $(VENV)/dev.done  ## how far measurements can be trusted here: repeats, l
 
 $(VENV)/core.done: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hwbench needs Python 3.11 or newer, this is " + sys.version.split()[0])'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV) > /dev/null 2>&1 || \
+	  { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@echo "installing hwbench into $(VENV) ..."
 	$(PIP) --editable .
+	-@$(BIN)/python -m hwbench.core.openmp
 	touch $@
 
 $(VENV)/dev.done: $(VENV)/core.done

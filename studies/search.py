@@ -26,7 +26,7 @@ WHOLE = ("essential_ph_1", "samsung_a50", "pixel3", "silver_4114", "eyeriss", "f
 PARTIAL = ("eagle_jetson", "true_a76")
 QUICK = (
     "default", "random", "evolution", "regularised", "nsga2", "local", "lite", "linas-ridge",
-    "pymoo_nsga2:population=20", "pymoo_nsga2:population=50",
+    "pymoo-nsga2:population=20", "pymoo-nsga2:population=50",
 )  # fmt: skip
 """Searched with budgets too."""
 DEAR = (

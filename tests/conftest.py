@@ -1,6 +1,6 @@
 """What tests share: a workspace really measured once per session, a small space, and Python in a process of its own.
 
-Nothing of hwbench is imported before a test asks for it, so that a room's tests run without the rooms above it.
+Nothing of hwbench above core is imported before a test asks for it, so that a room's tests run without the rooms above it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 import hwbench
+from tests import setups, skips
 
 if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
@@ -26,6 +27,20 @@ hypothesis.settings.register_profile("hwbench", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent
+
+
+def pytest_sessionfinish(session) -> None:
+    """In CI, a skip for what could have been set up fails the run."""
+    if session.exitstatus == pytest.ExitCode.OK and skips.refused(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    """Each such reason, with the number of tests."""
+    if refused := skips.refused(config):
+        terminalreporter.section("skipped for what CI must set up (tests/skips.py)", red=True, bold=True)
+        for reason, n in refused.items():
+            terminalreporter.line(f"[{n}] {reason}")
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +73,15 @@ def fitted_workspace(tiny_workspace, fast_policy, tmp_path_factory) -> Path:
     shutil.copytree(tiny_workspace, root)
     hwbench.fit("autoformer-tiny", workspace=root, networks=4, holdout=4, policy=fast_policy)
     return root
+
+
+@pytest.fixture(scope="module")
+def vulkan_driver() -> Iterator[None]:
+    """A Vulkan device for this process and those a test starts; ncnn looks for devices once in a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in setups.vulkan().items():
+            patch.setenv(variable, value)
+        yield
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ Device = Annotated[str, typer.Option("--device", help="'local' or a device's nam
 Runtime = Annotated[str, typer.Option("--runtime", help="Inference runtime.")]
 Threads = Annotated[int, typer.Option("--threads", help="Threads of the runtime.")]
 Batch = Annotated[int, typer.Option("--batch", help="Samples per run.")]
+ModelBatch = Annotated[
+    int | None, typer.Option("--batch", help="Samples per run; an ONNX file must leave its first side open.")
+]
 Dtype = Annotated[str, typer.Option("--dtype", help="Number format.")]
 Space = Annotated[str, typer.Option("--space", help="Search space, e.g. autoformer-tiny or bert:sequence=384.")]
 Spaces = Annotated[list[str], typer.Option("--space", help="Search space; repeat for several.")]

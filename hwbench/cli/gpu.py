@@ -59,7 +59,7 @@ def fit(
 
 @app.command()
 def predict(
-    predictor: Annotated[Path, typer.Option("--predictor", help="Folder of a predictor (card.json, arrays.npz).")],
+    predictor: Annotated[str, typer.Option("--predictor", help="Made by hwbench gpu fit: its folder, or its name as listed.")],
     gpu: Annotated[str, typer.Option("--gpu", help="A GPU's device name (hwbench device list).")],
     table: Annotated[Path, typer.Option("--input", help="Parquet of ops: op, and B, M, N, K or B, H.")],
     output: Annotated[Path, typer.Option("--output", help="Parquet to write: the input with prediction, low, high (ms).")],
@@ -73,11 +73,13 @@ def predict(
     from hwbench.core import schema
     from hwbench.core.errors import UsageError
     from hwbench.device import files
+    from hwbench.predictor import card
     from hwbench.predictor.gpu import datasheet
     from hwbench.predictor.gpu import model as gpus
 
-    model, sheet = gpus.load(predictor), datasheet.of_device(files.get(gpu, workspace))
-    used = gpus.facts(predictor).document()
+    folder = card.find(predictor, workspace)
+    model, sheet = gpus.load(folder), datasheet.of_device(files.get(gpu, workspace))
+    used = gpus.facts(folder).document()
     if measured is not None:
         seen = schema.read_table(measured)
         if "latency_ms" not in seen.column_names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,11 +25,14 @@ DEVICES = "devices"
 
 
 def run(
-    kind: Annotated[str, typer.Argument(help=f"One of {', '.join((*PLURALS, DEVICES))}.")],
+    kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join((*PLURALS, DEVICES))}; without it, these.")] = None,
     workspace: options.Workspace = options.HERE,
     json: options.Json = False,
 ) -> None:
     """List what is registered: parts by name with what they are; fitted predictors with their errors; devices."""
+    if kind is None:
+        _kinds(workspace, json)
+        return
     if kind in (DEVICES, "device"):
         from hwbench.cli.device import list_devices
 
@@ -60,6 +64,22 @@ def run(
         console.emit_json(rows)
     else:
         console.table(kind.capitalize(), rows, {key: key for row in rows for key in row})
+
+
+def _kinds(workspace: Path, json: bool) -> None:
+    """What can be listed, and how many there are of each."""
+    from hwbench.core import registry
+    from hwbench.core.workspace import Workspace
+    from hwbench.device import files
+
+    counts = {plural: len(registry.names(singular)) for plural, singular in PLURALS.items()}
+    counts["predictors"] += len(_fitted(workspace))
+    counts[DEVICES] = len(list(files.files(Workspace.at(workspace))))
+    rows = [{"kind": plural, "number": n, "command": f"hwbench list {plural}"} for plural, n in counts.items()]
+    if json:
+        console.emit_json(rows)
+    else:
+        console.table("What can be listed", rows)
 
 
 def _fitted(workspace: object) -> list[dict[str, str]]:

@@ -144,10 +144,20 @@ def history(
 
 
 @app.command()
-def show(table: Table, json: options.Json = False) -> None:
+def show(
+    table: Annotated[
+        str | None, typer.Argument(help="FILE.parquet, or FILE.parquet@N; this machine's table if left out.")
+    ] = None,
+    runtime: options.Runtime = "onnxruntime",
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
     """Show the rows of a table or of one of its older editions."""
+    from hwbench.device.target import Target
     from hwbench.lut import editions
+    from hwbench.lut import table as luts
 
+    table = table or str(luts.find_lut(Target.of(runtime=runtime, workspace=workspace)))
     lut = editions.read(table)
     if json:
         environment = dict(lut.environment.values)

@@ -64,12 +64,18 @@ def build() -> typer.Typer:
     return app
 
 
-def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    if version:
-        typer.echo(__version__)
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hwbench {__version__}")
         raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Options of no verb."""
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 Models = Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")]
-Batch = Annotated[int | None, typer.Option("--batch", help="Samples per run, for files with an open first side.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="int8 or fp16: measure a converted copy.")]
 Scenario = Annotated[
     str, typer.Option("--scenario", help="back-to-back, paced-20ms (idle gap before every run) or cold (caches emptied).")
@@ -32,7 +31,7 @@ def run(
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
-    batch: Batch = None,
+    batch: options.ModelBatch = None,
     dtype: Dtype = None,
     scenario: Scenario = "back-to-back",
     shape: options.Shapes = None,

@@ -23,7 +23,9 @@ def run(
     model: Annotated[Path | None, typer.Argument(help="ONNX model, taken apart and priced kernel by kernel.")] = None,
     space: Annotated[str | None, typer.Option("--space", help="Search space whose architectures --arch gives.")] = None,
     arch: Annotated[Path | None, typer.Option("--arch", help="Architecture file, search.json or a search's folder.")] = None,
-    predictor: Annotated[Path | None, typer.Option("--predictor", help="Folder made by: hwbench fit --from TABLE.")] = None,
+    predictor: Annotated[
+        str | None, typer.Option("--predictor", help="Made by hwbench fit --from TABLE: its folder, or its name as listed.")
+    ] = None,
     source: Annotated[Path | None, typer.Option("--input", help="Parquet table to predict, with --predictor.")] = None,
     out: Annotated[
         Path | None,
@@ -32,7 +34,7 @@ def run(
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
-    batch: options.Batch = 1,
+    batch: options.ModelBatch = None,
     dtype: options.Dtype = "fp32",
     shape: options.Shapes = None,
     fill: options.Fills = None,
@@ -59,14 +61,13 @@ def run(
         options.refuse(context, OF_TARGETS, "--predictor knows one device and one number, its table's")
         if predictor is None or source is None or out is None:
             raise UsageError(f"{given[0]} belong together; one of them is missing.")
-        _table(predictor, source, out, json)
+        _table(predictor, source, out, workspace, json)
         return
-    if model is not None and batch != 1:
-        raise UsageError(f"An ONNX model's batch is its own; --batch {batch} cannot change it. Fix open sides with --shape.")
     asked: dict[str, Any] = {
         "device": device,
         "runtime": runtime,
-        "setting": options.setting(dtype, batch, threads),
+        "setting": options.setting(dtype, 1, threads),
+        "batch": batch,
         "workspace": workspace,
         "statistic": statistic,
     }
@@ -114,10 +115,11 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path |
     _say_written(out)
 
 
-def _table(predictor: Path, source: Path, output: Path, json: bool) -> None:
+def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bool) -> None:
+    from hwbench.predictor import card
     from hwbench.predictor.tabular import fit
 
-    done = fit.predict_table(predictor, source, output)
+    done = fit.predict_table(card.find(predictor, workspace), source, output)
     if json:
         console.emit_json(done)
         return

@@ -8,14 +8,20 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 
-def run(workspace: options.Workspace = options.HERE, seed: options.Seed = 0, json: options.Json = False) -> None:
-    """The whole flow on this machine: device, table, predictor, search, measured winner, report."""
+def run(
+    device: options.Device = "local",
+    runtime: options.Runtime = "onnxruntime",
+    workspace: options.Workspace = options.HERE,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """The whole flow on this machine or a device of yours: table, predictor, search, measured winner, report."""
     import hwbench
 
     def say(text: str) -> None:
         typer.echo(text, err=json)
 
-    done = hwbench.quickstart(workspace, seed, say, console.progress)
+    done = hwbench.quickstart(workspace, seed, say, console.progress, device, runtime)
     if json:
         console.emit_json(done)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,9 @@ from hwbench.cli import _options as options
 
 
 def run(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of predictors; all there are by default.")] = None,
+    predictors: Annotated[
+        list[str] | None, typer.Argument(help="Folders of predictors, or names as listed; all there are by default.")
+    ] = None,
     tables: options.Tables = None,
     workspace: options.Workspace = options.HERE,
     json: options.Json = False,
@@ -20,7 +21,7 @@ def run(
     """Build predictors again by the command their cards state, elsewhere, and compare errors and coverage."""
     import hwbench
 
-    rows = hwbench.rebuild(folders or [], tables, workspace)
+    rows = hwbench.rebuild(predictors or [], tables, workspace)
     if json:
         console.emit_json(rows)
     else:

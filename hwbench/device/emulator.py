@@ -5,9 +5,9 @@ plugin (hwbench/device/agent/counter.c) gives it clocks and random bytes that ar
 
     hwbench device setup emulated-cortex-a72     once; no privileges, nothing of the system is touched
 
-Debian 12's qemu-user 7.2 and, for another architecture, its Python are fetched with an apt configuration of their own and
-unpacked, with wheels of numpy and onnxruntime; the plugin is compiled. All of it goes to $HWBENCH_CACHE (else
-$XDG_CACHE_HOME/hwbench, else ~/.cache/hwbench)/emulated/<name>; the time it took stands in its manifest.json.
+Debian 12's qemu-user 7.2 and, for another architecture, its Python are fetched and unpacked (core/debian.py), with wheels of
+numpy and onnxruntime; the plugin is compiled. All of it goes to emulated/<name> of the cache; the time it took stands in its
+manifest.json.
 """
 
 from __future__ import annotations
@@ -19,18 +19,15 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
+from hwbench.core import debian
 from hwbench.core.errors import MeasurementError, UnknownName
 from hwbench.core.files import write_json
 from hwbench.core.registry import unknown
@@ -40,17 +37,8 @@ RECIPE = 1
 PLUGIN = Path(__file__).parent / "agent" / "counter.c"
 PYTHON = "3.11"
 """Of Debian 12, for guests of another architecture than this machine's."""
-DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}  # what Debian calls a machine
-TOOLS = {"apt-get": "apt", "dpkg": "dpkg", "cc": "gcc libc6-dev"}  # and the Debian packages that bring them
-HOST_LIBRARIES = ("libc6", "libgcc-s1")
-"""The host's own serve qemu: a libc beside the loader it was not built with does not start."""
 WHEEL_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 """pip takes the names literally: a newer one does not include the older ones."""
-HOOKS = (
-    "APT::Update::Pre-Invoke", "APT::Update::Post-Invoke", "APT::Update::Post-Invoke-Success",
-    "DPkg::Pre-Invoke", "DPkg::Post-Invoke", "DPkg::Pre-Install-Pkgs",
-)  # fmt: skip
-"""What the machine's apt would run beside ours, e.g. to empty the system's cache."""
 FIXED_ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONSAFEPATH": "1",  # names in the current folder would be read, kept, and shift the guest's memory
@@ -157,12 +145,6 @@ class Emulator:
         ], environment
 
 
-def cache() -> Path:
-    """Where set-ups are kept."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "hwbench"
-    return Path(os.environ.get("HWBENCH_CACHE") or usual).expanduser().resolve()
-
-
 def find(name: str) -> Emulator:
     """The emulator as it was set up.
 
@@ -196,30 +178,13 @@ def set_up(name: str, tick: Tick = lambda done, total: None) -> Emulator:
     Raises:
         MeasurementError: a tool is missing, something cannot be fetched, or the guest does not run; says what to do.
     """
-    from filelock import FileLock
-
-    folder = _folder(name)
-    with suppress(MeasurementError):
-        return find(name)
-    _require_tools(name)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{name}.lock")):
-            with suppress(MeasurementError):
-                return find(name)  # another process made it meanwhile
-            _make(name, folder, tick)
-    except OSError as error:
-        raise MeasurementError(
-            f"Cannot set {name} up in {folder.parent}: {error.strerror or error}. "
-            "Make room, or let HWBENCH_CACHE name another folder."
-        ) from error
-    return find(name)
+    return debian.set_up(_folder(name), lambda: find(name), lambda folder: _build(name, folder, tick))
 
 
 def _folder(name: str) -> Path:
     if name not in EMULATORS:
         raise UnknownName(unknown("emulator", name, EMULATORS))
-    return cache() / "emulated" / name
+    return debian.cache() / "emulated" / name
 
 
 def _wanted(name: str) -> dict[str, Any]:
@@ -245,46 +210,31 @@ def _host_versions() -> dict[str, str]:
 
 def _require_tools(name: str) -> None:
     machine, guest = platform.machine(), EMULATORS[name]
-    if machine not in DEBIAN or not (guest.own_python or machine == guest.machine):
-        hosts = DEBIAN if guest.own_python else [guest.machine]  # a guest without a Python of its own runs the host's
+    if machine not in debian.ARCHITECTURES or not (guest.own_python or machine == guest.machine):
+        # A guest without a Python of its own runs the host's.
+        hosts = debian.ARCHITECTURES if guest.own_python else [guest.machine]
         raise MeasurementError(f"Emulator {name} can be set up on {' or '.join(hosts)} machines only; this one is {machine}.")
-    missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
     if guest.own_python and importlib.util.find_spec("pip") is None:
-        missing["pip"] = "python3-pip (in a virtual environment: python -m ensurepip)"
-    if missing:
-        packages = ", ".join(missing.values())
-        raise MeasurementError(f"Setting {name} up needs {', '.join(missing)}, not found here. Debian package: {packages}")
-
-
-def _make(name: str, folder: Path, tick: Tick) -> None:
-    """Builds beside the place and moves there as a whole; what it or killed set-ups left goes away."""
-    building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{name}."))
-    try:
-        building.chmod(0o755)
-        _build(name, building, tick)
-        if folder.exists():
-            folder.rename(building.with_suffix(".old"))
-        building.rename(folder)
-    finally:
-        for left in folder.parent.glob(f".{name}.*"):
-            shutil.rmtree(left, ignore_errors=True)
+        raise MeasurementError(f"Setting {name} up needs pip, not found here. Run: {sys.executable} -m ensurepip")
+    debian.require_tools(name)
 
 
 def _build(name: str, folder: Path, tick: Tick) -> None:
     """Fills the folder; a guest that is run at the end proves it."""
+    _require_tools(name)
     started = time.monotonic()
-    guest, host = EMULATORS[name], DEBIAN[platform.machine()]
+    guest, host = EMULATORS[name], debian.architecture()
+    of_guest = debian.ARCHITECTURES[guest.machine]
     root, scratch = folder / "root", folder / "scratch"
     versions: dict[str, str] = {}
-    compile_plugin = ["cc", "-O2", "-shared", "-fPIC", "-o", str(folder / "counter.so"), str(PLUGIN)]
     steps: list[Callable[[], object]] = [
-        lambda: _apt_update(scratch, {host, DEBIAN[guest.machine]}),
+        lambda: debian.update(scratch, {host, of_guest}),
         lambda: versions.update(_take_qemu(scratch, host, guest, folder / "qemu")),
-        lambda: _run(compile_plugin, f"build {PLUGIN.name} (needs {TOOLS['cc']})"),
+        lambda: _compile_plugin(folder / "counter.so"),
         lambda: _write_system_files(root, guest),
     ]
     if guest.own_python:
-        steps.append(lambda: versions.update(_take_python(scratch, DEBIAN[guest.machine], root)))
+        steps.append(lambda: versions.update(_take_python(scratch, of_guest, root)))
         steps.append(lambda: _install_wheels(guest, root / "usr/lib/python3/dist-packages"))
     steps.append(lambda: _finish(name, folder, versions, started))
     for done, step in enumerate(steps):
@@ -294,45 +244,15 @@ def _build(name: str, folder: Path, tick: Tick) -> None:
     tick(len(steps), len(steps))
 
 
-def _apt_update(scratch: Path, architectures: Iterable[str]) -> None:
-    """An apt of our own with the machine's sources, keys and proxies, in which nothing is installed."""
-    for part in ("lists/partial", "cache/archives/partial"):
-        (scratch / part).mkdir(parents=True)
-    (scratch / "status").touch()
-    names = " ".join(f'"{architecture}";' for architecture in sorted(architectures))
-    lines = [f"#clear {hook};" for hook in (*HOOKS, "APT::Architectures")] + [
-        f"APT::Architectures {{ {names} }};",
-        'APT::Sandbox::User ""; APT::Install-Recommends "false"; Acquire::Languages "none"; Acquire::Retries "2";',
-        f'Dir::State "{scratch}"; Dir::State::lists "{scratch}/lists"; Dir::State::status "{scratch}/status";',
-        f'Dir::Cache "{scratch}/cache"; Dir::Cache::archives "{scratch}/cache/archives"; Dir::Log "{scratch}";',
-    ]
-    (scratch / "apt.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    try:
-        _run(["apt-get", "-c", str(scratch / "apt.conf"), "-qq", "update", "--error-on=any"], "fetch Debian's package lists")
-    except MeasurementError:
-        if not any((scratch / "lists").glob("*_Packages*")):  # else a source that is not Debian's may have failed
-            raise
-
-
-def _unpack(scratch: Path, architecture: str, wanted: str, target: Path, without: Sequence[str] = ()) -> dict[str, str]:
-    """Lays packages and all they depend on out below a folder; returns package:architecture -> version."""
-    options = ["-c", str(scratch / "apt.conf"), "-o", f"APT::Architecture={architecture}", "-qq", "-y", "--download-only"]
-    what = f"fetch {wanted} ({architecture}) from this machine's package sources, which must be Debian 12's"
-    _run(["apt-get", *options, "install", *wanted.split()], what)
-    versions = {}
-    for archive in sorted((scratch / "cache" / "archives").glob("*.deb")):
-        package, version, of = archive.stem.split("_")
-        if package not in without:
-            _run(["dpkg", "-x", str(archive), str(target)], f"unpack {archive.name}")
-            versions[f"{package}:{of}"] = unquote(version)
-        archive.unlink()
-    return versions
+def _compile_plugin(target: Path) -> None:
+    command, environment = debian.compiler()
+    debian.run([*command, "-O2", "-shared", "-fPIC", "-o", str(target), str(PLUGIN)], f"build {PLUGIN.name}", environment)
 
 
 def _take_qemu(scratch: Path, architecture: str, guest: Guest, target: Path) -> dict[str, str]:
     """One emulator of many, and the libraries it needs."""
     whole = scratch / "qemu"
-    versions = _unpack(scratch, architecture, "qemu-user", whole, without=HOST_LIBRARIES)
+    versions = debian.unpack(scratch, architecture, "qemu-user", whole, without=debian.HOST_LIBRARIES)
     for part, pattern in (("bin", f"usr/bin/qemu-{guest.machine}"), ("lib", "**/lib/*-linux-gnu/*.so.*")):
         (target / part).mkdir(parents=True)
         for file in [*whole.glob(pattern)]:
@@ -343,7 +263,7 @@ def _take_qemu(scratch: Path, architecture: str, guest: Guest, target: Path) -> 
 def _take_python(scratch: Path, architecture: str, root: Path) -> dict[str, str]:
     """A Python for the guest with its libraries; of the rest nothing stays, lest it hide the host's files from the guest."""
     whole = scratch / "python"
-    versions = _unpack(scratch, architecture, f"python{PYTHON} libstdc++6", whole)
+    versions = debian.unpack(scratch, architecture, f"python{PYTHON} libstdc++6", whole)
     for part in ("lib", "usr/lib", f"usr/bin/python{PYTHON}"):
         (root / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.move(whole / part, root / part)
@@ -357,7 +277,7 @@ def _install_wheels(guest: Guest, target: Path) -> None:
     quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
     chosen = ["--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON, "--target", str(target)]
     what = f"install {' '.join(wheels)} for {guest.machine} and Python {PYTHON}"
-    _run([sys.executable, "-m", "pip", "install", *quiet, *platforms, *chosen, *wheels], what)
+    debian.run([sys.executable, "-m", "pip", "install", *quiet, *platforms, *chosen, *wheels], what)
 
 
 def _write_system_files(root: Path, guest: Guest) -> None:
@@ -373,9 +293,9 @@ def _finish(name: str, folder: Path, packages: Mapping[str, str], started: float
     command, environment = Emulator(name, folder, {}).command(["-c", CHECK], folder / "scratch" / "counts")
     if EMULATORS[name].own_python:
         environment["PYTHONDONTWRITEBYTECODE"] = ""  # an empty one is none, whatever our own environment says
-    said = _run(command, f"run the guest of {name}", {**environment, "PYTHONPATH": str(PLUGIN.parent)})
+    said = debian.run(command, f"run the guest of {name}", {**environment, "PYTHONPATH": str(PLUGIN.parent)})
     guest = json.loads(said)
-    qemu = re.search(r"version (\S+)", _run([command[0], "--version"], "run qemu", environment))
+    qemu = re.search(r"version (\S+)", debian.run([command[0], "--version"], "run qemu", environment))
     if guest.pop("machine") != EMULATORS[name].machine or qemu is None:
         raise MeasurementError(f"The guest of {name} answers as another machine: {said.strip()}")
     files = ("counter.so", os.path.relpath(command[0], folder))
@@ -387,14 +307,3 @@ def _finish(name: str, folder: Path, packages: Mapping[str, str], started: float
         "took_s": round(time.monotonic() - started, 1),
     }
     write_json(folder / "manifest.json", document)
-
-
-def _run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None) -> str:
-    """A program's output; where it fails, its first error, else its last word, becomes ours."""
-    env = {**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})}
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-        errors = [line for line in lines if re.match(r"E:|ERROR:|.*\berror:", line)]
-        raise MeasurementError(f"Cannot {what}: {errors[0] if errors else lines[-1]}")
-    return done.stdout

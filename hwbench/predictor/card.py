@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hwbench import __version__
-from hwbench.core.errors import DataError, UsageError
+from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import atomic_write, read_json, without_nan, write_json
+from hwbench.core.registry import unknown
 from hwbench.core.typed_json import decode, encode
+from hwbench.core.workspace import Workspace
 from hwbench.predictor.card_types import SUM, TYPES, Card
 
 AnyCard = TypeVar("AnyCard", bound=Card)
@@ -61,6 +63,21 @@ def write(folder: Path, kind: type[AnyCard], document: Mapping[str, Any], arrays
     atomic_write(folder / ARRAYS, buffer.getvalue())
     write_json(folder / CARD, encode(card))
     return card
+
+
+def find(predictor: str | Path, workspace: str | Path = ".") -> Path:
+    """The folder of a predictor that is given as one, or by its name as `hwbench list predictors` shows it.
+
+    Raises:
+        UnknownName: there is neither.
+    """
+    if Path(predictor, CARD).exists():
+        return Path(predictor)
+    place = Workspace.at(workspace)
+    if (found := place.find("predictors", *Path(predictor).parts, CARD)) is not None:
+        return found.parent
+    known = ["/".join(path.parts[-3:-1]) for path in place.each("predictors", pattern=f"*/*/{CARD}")]
+    raise UnknownName(unknown("predictor", str(predictor), known))
 
 
 def read(folder: str | Path) -> Card:
@@ -160,7 +177,9 @@ def sha256_of(card: Card) -> str:
 
 
 def copy(folder: Path, card: Card, target: Path) -> None:
-    """Puts a copy of a stored predictor into another folder; one that is there stays."""
-    if not (target / CARD).exists():
-        atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
-        write_json(target / CARD, encode(card))
+    """Puts a copy of a stored predictor into another folder.
+
+    It replaces one that is there: fitted again on the same rows, a predictor says the same and has another card.
+    """
+    atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
+    write_json(target / CARD, encode(card))

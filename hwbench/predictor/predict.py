@@ -24,6 +24,7 @@ from hwbench.predictor import models, onnx_latency
 from hwbench.predictor.base import Latencies, LatencyModel
 from hwbench.predictor.onnx_latency import ModelFile
 from hwbench.predictor.space_latency import Fitted, check_statistic
+from hwbench.profiler import onnx_inputs
 from hwbench.space import lowering
 from hwbench.space.architectures import of_values, read
 from hwbench.space.base import Space
@@ -43,6 +44,7 @@ def predict(
     fills: Mapping[str, float] | None = None,
     measure_missing: bool = False,
     tick: Tick = no_tick,
+    batch: int | None = None,
 ) -> Any:
     """The latency of what is given, with an interval and what it rests on.
 
@@ -51,7 +53,7 @@ def predict(
         arch: Architectures of the space: a file, or values.
         device: `local` or a device's name.
         runtime: Inference runtime.
-        setting: dtype, batch, threads; an ONNX model's batch is its own.
+        setting: dtype, batch, threads; an ONNX model is priced at batch 1 of shapes that hold its samples.
         workspace: Where predictors are looked for, before the shipped ones.
         statistic: `min` or `p50`.
         example: What the torch module is called with: a tensor, a tuple, or a mapping of keywords.
@@ -59,10 +61,14 @@ def predict(
         fills: Input name -> the number it is filled with where data decide what an ONNX file runs.
         measure_missing: Measure the kernels of a model that have no row and matter, on a device that can be reached.
         tick: Progress of that.
+        batch: Samples per run: of architectures, in place of the setting's; of an ONNX file that leaves the first side of
+            its inputs open.
 
     Returns:
         A list of dictionaries for architectures of a space; a `ModelLatency` for a model.
     """
+    if arch is not None and batch is not None:
+        setting = replace(setting, batch=batch)
     target = Target.of(device, runtime, setting, workspace)
     if arch is not None:
         model = registry.named("space", model)
@@ -70,17 +76,25 @@ def predict(
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
-        return onnx_latency.predict_file(ModelFile(model, shapes or {}, fills or {}), target, statistic, measure_missing, tick)
+        own = ModelFile(model, _shapes(Path(model), shapes or {}, batch), fills or {})
+        return onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
     if example is None:
         raise UsageError("A torch module needs `example`, what it is called with: its shapes decide the latency.")
+    if batch is not None:
+        raise UsageError(f"A torch module's batch is that of `example`; leave out batch={batch}.")
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         path = Path(folder) / "module.onnx"
         _export(model, example, path)
         own = ModelFile(path, shapes or {}, fills or {})
         found = onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
     return replace(found, model=type(model).__name__)
+
+
+def _shapes(path: Path, shapes: Mapping[str, Sequence[int]], batch: int | None) -> Mapping[str, Sequence[int]]:
+    """What an ONNX file's inputs are fixed to, as `hwbench.measure` fixes them."""
+    return shapes if batch is None else onnx_inputs.fixed(path, onnx_inputs.input_sides(path), shapes, batch)
 
 
 def _architectures(

@@ -33,12 +33,14 @@ def rebuild(
     """One row per predictor: name, command, whether errors, coverage and ceiling came out the same, and what differs.
 
     Args:
-        folders: Of predictors; all there are, if none is given.
+        folders: Of predictors, or their names as listed; all there are, if none is given.
         tables: Folder of public tables that some of them rest on.
         workspace: Where predictors are looked for, beside the shipped ones.
     """
     place = Workspace.at(workspace)
-    chosen = [Path(f) for f in folders] or [path.parent for path in place.each("predictors", pattern=f"*/*/{cards.CARD}")]
+    chosen = [cards.find(each, workspace) for each in folders] or [
+        path.parent for path in place.each("predictors", pattern=f"*/*/{cards.CARD}")
+    ]
     if not chosen:
         raise UsageError(f"There is no predictor in {place.root}.")
     return [_rebuild(folder, tables) for folder in chosen]

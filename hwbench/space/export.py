@@ -18,7 +18,7 @@ from hwbench.space.architectures import of_values, read
 
 @registry.takes(space="space")
 def export(
-    space: str,
+    space: str | None,
     arch: str | Path | dict[str, Any],
     out: str | Path,
     index: int = 0,
@@ -28,14 +28,19 @@ def export(
     """Writes one architecture as a whole ONNX model.
 
     Args:
-        space: Its search space.
+        space: Its search space; None takes the one that the architecture file states.
         arch: Architecture file, search result, or one architecture as values.
         out: The ONNX file to write.
         index: Which architecture of the file.
         batch: Fixed batch size of the model.
         weights: A .safetensors file with trained weights by parameter name; random ones (seed 0) otherwise.
     """
-    architectures = of_values(space, [arch]) if isinstance(arch, dict) else read(arch, space)
+    if isinstance(arch, dict):
+        if space is None:
+            raise UsageError("An architecture given as values does not say its space; give space.")
+        architectures = of_values(space, [arch])
+    else:
+        architectures = read(arch, space)
     if not 0 <= index < len(architectures):
         raise UsageError(f"--index {index}: the file holds {len(architectures)} architectures, 0 to {len(architectures) - 1}.")
     network = spaces.lower(architectures.space, architectures.population[:, index]).network
@@ -51,7 +56,7 @@ def export(
             temporary.unlink(missing_ok=True)
     return {
         "path": str(path),
-        "space": space,
+        "space": architectures.space.name,
         "architecture": architectures.values[index],
         "weights": "random, seed 0" if weights is None else str(weights),
         "bytes": path.stat().st_size,

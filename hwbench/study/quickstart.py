@@ -1,6 +1,7 @@
 """The whole flow in one call: from a bare CPU to a measured winner and a report.
 
     hwbench quickstart --workspace FOLDER
+    hwbench quickstart --workspace FOLDER --device NAME --runtime tensorrt     a board over ssh, a GPU (docs/boards.md)
 
 What the workspace already holds is not measured again.
 """
@@ -16,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry
+from hwbench.core.command import command
+from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.typed_json import encode
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
+from hwbench.device.target import DEFAULT_RUNTIME, LOCAL
 from hwbench.optimize.search import search
 from hwbench.predictor.fit import fit
 from hwbench.predictor.models import of_space
@@ -40,11 +44,14 @@ POLICY = replace(NETWORK_POLICY, rounds=4, max_processes=4)
 """Shorter than the verbs' own: the tour should end in minutes; its noise is in the report."""
 
 
+@registry.takes(runtime="runtime")
 def quickstart(
     workspace: str | Path = ".",
     seed: int = 0,
     say: Callable[[str], None] = lambda text: None,
     progress: Callable[[str], AbstractContextManager[Tick]] = lambda title: nullcontext(no_tick),
+    device: str = LOCAL,
+    runtime: str = DEFAULT_RUNTIME,
 ) -> dict[str, Any]:
     """Detects, profiles, fits, searches under the median latency of the space, verifies and reports.
 
@@ -53,21 +60,26 @@ def quickstart(
         seed: Draws networks and drives the search.
         say: Receives one line per step.
         progress: Makes a progress bar with a title.
+        device: `local`, or the name of a device that can be reached.
+        runtime: Inference runtime, which the device must have.
     """
     place = Workspace.at(workspace)
-    _describe(place, say)
+    _describe(device, runtime, place, say)
+    target: dict[str, Any] = {"device": device, "runtime": runtime, "workspace": place.root}
     with progress("2/6 profiling ops") as tick:
-        table = profile(SPACE, workspace=place.root, tick=tick)
+        table = profile(SPACE, **target, tick=tick)
+    if table.failed:
+        raise MeasurementError(_refused(table.failed, runtime))
     doubtful = f"{len(table.doubtful)} doubtful"
     say(f"2/6 table: {table.rows} rows, {table.measured_rows} measured now, {table.seconds:.0f} s, {doubtful}")
     with progress("3/6 measuring networks to calibrate") as tick:
-        fitted = fit(SPACE, workspace=place.root, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
+        fitted = fit(SPACE, **target, networks=NETWORKS, holdout=NETWORKS, seed=seed, policy=POLICY, tick=tick)
     error = fitted.card.statistics["min"].holdout
     say(f"3/6 predictor: {error['mean_abs_error']:.2%} mean error on {error['n']} networks it was not fitted on")
     budget_ms = _median_ms(fitted, seed)
     folder = place.path("reports", f"quickstart-{fingerprint([encode(fitted.card.statistics), seed])[:8]}")
     with progress("4/6 searching") as tick:
-        found = search(SPACE, budget_ms, folder, workspace=place.root, seed=seed, tick=tick)
+        found = search(SPACE, budget_ms, folder, **target, seed=seed, tick=tick)
     best = found["search"]["finalists"][0]
     say(f"4/6 search: best of {found['search']['evaluated']} within the median {budget_ms:g} ms: {best['latency_ms']:.2f} ms")
     with progress("5/6 measuring the finalists") as tick:
@@ -79,13 +91,28 @@ def quickstart(
     return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}
 
 
-def _describe(place: Workspace, say: Callable[[str], None]) -> None:
-    """Writes this machine's device file, unless there is one."""
-    if place.find("devices", f"{devices.local_name()}.toml") is None:
+def _describe(device: str, runtime: str, place: Workspace, say: Callable[[str], None]) -> None:
+    """Says what is measured, and where; this machine's device file is written, unless there is one."""
+    if device == LOCAL and place.find("devices", f"{devices.local_name()}.toml") is None:
         say("1/6 device: measuring peaks with two short kernels")
         devices.detect(place.root)
-    here = devices.get("local", place.root)
-    say(f"1/6 device: {here.name} ({here.cpu_model}, {here.cores} cores)")
+    found = devices.get(device, place.root)
+    if found.emulator:
+        run = command("profile", space=SPACE, device=found.name, workspace=place.root)
+        raise UsageError(f"{found.name} counts instructions, and a budget in ms needs latencies. Its table alone: {run}")
+    told = [found.cpu_model]
+    told += [f"{found.cores} cores"] if found.cores else []  # a GPU's file states none
+    told += [f"over {found.reach}"] if found.reach != LOCAL else []
+    told += [registry.shown("runtime", runtime)] if runtime != DEFAULT_RUNTIME else []
+    say(f"1/6 device: {found.name} ({', '.join(told)})")
+
+
+def _refused(failed: Mapping[str, str], runtime: str) -> str:
+    """Why the flow ends at the table: a search needs every op of the space."""
+    key, reason = next(iter(failed.items()))
+    return (
+        f"{runtime} did not run {len(failed)} ops of {SPACE}, so none of its networks can be predicted. First: {key}: {reason}"
+    )
 
 
 def _median_ms(fitted: Fitted, seed: int) -> float:

@@ -155,7 +155,6 @@ def test_options_that_say_nothing_together_are_refused(tmp_path, asked, said):
         (("--predictor", "p", "--input", "a"), "--predictor with --input and --output belong together"),
         (("--space", "bert", "--arch", "a.json", "--shape", "x=1"), "shapes and ops of their own: leave out --shape."),
         (("--space", "bert"), "--space with --arch belong together"),
-        (("m.onnx", "--batch", "2"), "An ONNX model's batch is its own"),
         (("m.onnx", "--space", "bert"), "MODEL.onnx and --space with --arch was given"),
     ],
 )

@@ -1,8 +1,8 @@
 """A real sshd on the loopback address for one test run, and Pythons such as devices have.
 
 Everything is the test's own: port, host key, client key, both configurations, known hosts. `ssh` and `scp` in `bin` are the
-system's, told to read that configuration as if it were the user's. sshd logs in whoever runs the tests: a user other than
-root can start it, and it can log in nobody else. Root needs an empty /run/sshd beside, which Debian's service would make.
+system's (or unpacked, tests/setups.py), told to read that configuration as if it were the user's. sshd logs in whoever runs
+the tests: a user other than root can start it, and it can log in nobody else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from importlib import metadata
 from pathlib import Path
 
 import psutil
-import pytest
+
+from tests import setups
 
 SERVER = """
 Port {port}
@@ -59,12 +60,9 @@ class Sshd:
     """One server, started at once."""
 
     def __init__(self, folder: Path, sftp: bool = True) -> None:
-        program = shutil.which("sshd", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"]))
-        if program is None:
-            pytest.fail("There is no sshd on this machine; install Debian's openssh-server (it need not run as a service).")
-        if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        self.folder, self.bin, self._program = folder, folder / "bin", program
+        self._ssh = setups.ssh()
+        self._environment = {**os.environ, **self._ssh.of_server(folder)}
+        self.folder, self.bin = folder, folder / "bin"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -73,7 +71,8 @@ class Sshd:
 
     def _write(self, sftp: bool) -> None:
         for name in ("host_key", "client_key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name], check=True)
+            make_key = [self._ssh.programs["ssh-keygen"], "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name]
+            subprocess.run(make_key, env=self._environment, check=True)
         shutil.copy(self.folder / "client_key.pub", self.folder / "authorized_keys")
         key = " ".join((self.folder / "host_key.pub").read_text().split()[:2])
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {key}\n")
@@ -81,14 +80,16 @@ class Sshd:
         (self.folder / "sshd_config").write_text(SERVER.format(**known) + "Subsystem sftp internal-sftp\n" * sftp)
         (self.folder / "config").write_text(CLIENT.format(**known))
         self.bin.mkdir()
-        for name in ("ssh", "scp"):
-            script(self.bin / name, f'exec {shutil.which(name)} -F {self.folder}/config "$@"')
+        variables = " ".join(f"{name}={value}" for name, value in self._ssh.environment.items())
+        for name, options in {"ssh": "", "scp": f"-S {self.bin}/ssh"}.items():
+            said = f"exec env {variables} {self._ssh.programs[name]} {options} -F {self.folder}/config"
+            script(self.bin / name, f'{said} "$@"')
 
     def start(self) -> None:
         """Listens, on the same port as before."""
-        command = [self._program, "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        command = [self._ssh.programs["sshd"], "-D", "-e", "-f", str(self.folder / "sshd_config")]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         for _ in range(500):
             with socket.socket() as client:
                 if client.connect_ex(("127.0.0.1", self.port)) == 0:

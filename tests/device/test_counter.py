@@ -12,6 +12,7 @@ import pytest
 
 from hwbench.device import emulator
 from hwbench.device.agent import counter
+from tests import setups
 
 GUEST = """
 import ctypes, json, mmap, os, platform
@@ -49,7 +50,7 @@ print(json.dumps({**found, "overhead": counting.overhead, "nothing": [nothing() 
 def said(request, tmp_path_factory) -> dict:
     """What a guest of each kind counts of loops of known length, and of nothing."""
     counts = tmp_path_factory.mktemp("a,comma") / "counts"
-    command, environment = emulator.set_up(request.param).command(["-c", GUEST], counts)
+    command, environment = setups.emulator(request.param).command(["-c", GUEST], counts)
     environment["PYTHONPATH"] = str(Path(counter.__file__).parent)
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

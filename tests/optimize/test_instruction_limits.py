@@ -7,13 +7,13 @@ import pytest
 
 import hwbench
 from hwbench.core.errors import MeasurementError, MissingOps, UsageError
-from hwbench.device import emulator
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec
 from hwbench.optimize.cost_kind import instructions_m
 from hwbench.profiler.profile import ProfileResult, profile_specs
+from tests import setups
 
 DEVICE = "emulated-x86-64"
 SPECS = [OpSpec.of("linear", tokens=9, **{"in": 24}, out=48), OpSpec.of("relu", tokens=9, dim=48)]
@@ -22,7 +22,7 @@ SPECS = [OpSpec.of("linear", tokens=9, **{"in": 24}, out=48), OpSpec.of("relu", 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory) -> ProfileResult:
     """Two ops, counted."""
-    emulator.set_up("x86-64")
+    setups.emulator("x86-64")
     return profile_specs(SPECS, Target.of(DEVICE, workspace=tmp_path_factory.mktemp("counted")))
 
 

@@ -472,6 +472,9 @@ def test_an_open_side_must_be_given(tmp_path, workspace):
     one = hwbench.predict(path, workspace=workspace, shapes={"x": [1, 16, 64]})
     eight = hwbench.predict(path, workspace=workspace, shapes={"x": [8, 16, 64]})
     assert eight.latency_ms > 4 * one.latency_ms
+    assert hwbench.predict(path, workspace=workspace, batch=8).latency_ms == eight.latency_ms
+    with pytest.raises(hwbench.core.errors.UsageError, match=r"its batch is not 8; export it with an open first side"):
+        hwbench.predict(two_layers(tmp_path / "closed.onnx"), workspace=workspace, batch=8)
 
 
 def test_a_torch_module_is_exported_on_the_way(workspace):

@@ -17,11 +17,19 @@ from hwbench.profiler.plan import Plan
 from hwbench.profiler.policy import Policy
 from hwbench.testing.base import suites
 from hwbench.testing.transport import TransportContract
+from tests import setups
 from tests.device.sshd import Sshd
 
 KIND = "x86" if os.uname().machine in ("x86_64", "AMD64", "i686") else "arm"
 
 globals().update({f"{title}Runtime": suite for title, suite in suites("runtime").items()})
+
+
+@pytest.fixture(autouse=True)
+def device_of_vulkan(request):
+    """For the suite of the runtime that needs one."""
+    if getattr(request.cls, "name", "") == "ncnn-vulkan":
+        request.getfixturevalue("vulkan_driver")
 
 
 class TestLocal(TransportContract):
@@ -32,10 +40,8 @@ class TestEmulated(TransportContract):
     name = "emulated"
 
     def arguments(self):
-        device = files.get("emulated-x86-64")
-        if device.unreachable:
-            self.skip(device.unreachable)
-        return {"device": device, "runtime": self.runtime}
+        setups.emulator("x86-64")
+        return {"device": files.get("emulated-x86-64"), "runtime": self.runtime}
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +80,8 @@ def test_a_runtime_of_another_package_runs_over_ssh(board, their_runtime):
 
 
 def test_a_runtime_of_another_package_runs_emulated(their_runtime):
+    setups.emulator("x86-64")
     device = files.get("emulated-x86-64")
-    if device.unreachable:
-        pytest.skip(device.unreachable)
     told = host.greet(Plan(Policy(), their_runtime, transport=for_device(device, their_runtime)))
     assert (told["runtime"], "qemu" in told["emulator"]) == (their_runtime, True)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from hwbench.core.errors import MeasurementError, MissingOps
-from hwbench.device import emulator
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.profile import ProfileResult, profile_specs
+from tests import setups
 
 DEVICE = "emulated-x86-64"
 SPECS = [
@@ -25,7 +25,7 @@ SPECS = [
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory) -> list[ProfileResult]:
     """The same two ops, counted in two workspaces whose paths are equally long."""
-    emulator.set_up("x86-64")
+    setups.emulator("x86-64")
     return [profile_specs(SPECS, Target.of(DEVICE, workspace=tmp_path_factory.mktemp(name))) for name in ("one", "two")]
 
 

@@ -50,6 +50,51 @@ for column, expected in zip(columns.T, flops):
     session = onnxruntime.InferenceSession(model.getvalue(), providers=["CPUExecutionProvider"])
     assert session.run(None, {"x": np.ones((1, 16, 32), np.float32)})[0].shape == (1, 16, 32)
 """,
+    "network/op/softsign.py": """
+import numpy as np
+from hwbench.network.op.base import single
+from hwbench.network.spec import OpSpec
+from hwbench.testing.op import model_of, session_of
+x = np.array([[[-3.0, 0.0, 1.0]]], np.float32)
+session = session_of(model_of(single(OpSpec.parse("softsign(dim=3,tokens=1)"))).SerializeToString())
+assert np.allclose(session.run(None, {session.get_inputs()[0].name: x})[0], x / (1 + abs(x)))
+""",
+    "runtime/plain_onnx.py": """
+import hwbench
+from hwbench.profiler.policy import Policy
+from hwbench.testing.runtime import model
+policy = Policy(
+    rounds=1, burst_ms=0.5, burst_readings=1, reading_ms=0.1, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1,
+    min_processes=1, max_processes=1, precision=1.0,
+)
+with model() as path:
+    (done,) = hwbench.measure(path, runtime="plain-onnx", policy=policy)
+assert (done["runtime"], done["environment"]["runtime_version"].endswith(" plain")) == ("plain_onnx", True), done
+""",
+    "predictor/aggregator/ratio.py": """
+import numpy as np
+from hwbench.core import registry
+from hwbench.predictor.aggregator.base import sum_ops
+from hwbench.space.activity import sample
+from hwbench.space.lowering import lower
+space = registry.get("space", "nasbench201")
+loads = [lower(space, column) for column in sample(space, 6, np.random.default_rng(0)).T]
+rows = {spec.key: 0.5 for load in loads for spec in load.counts()}
+ratio = registry.make("aggregator", "ratio")
+ratio.fit(rows, loads, np.array([1.2 * 0.5 * sum(load.counts().values()) for load in loads]))
+assert np.isclose(sum_ops(ratio, loads[0]), 1.2 * 0.5 * sum(loads[0].counts().values()))
+""",
+    "accuracy/proxy/macs.py": """
+import numpy as np
+from hwbench.core import registry
+from hwbench.network.op.base import op_of
+from hwbench.space.activity import sample
+from hwbench.space.lowering import lower
+space = registry.get("space", "autoformer-tiny")
+drawn = sample(space, 5, np.random.default_rng(0))
+macs = [sum(op_of(spec).work(spec).macs for spec in lower(space, column).network.specs) for column in drawn.T]
+assert np.allclose(registry.get("proxy", "macs").compile(space)(drawn), 1e-6 * np.array(macs))
+""",
     "optimize/strategy/climber.py": """
 import numpy as np
 import hwbench
@@ -99,6 +144,31 @@ def test_a_part_is_one_file_as_shown(package_copy, python, path):
     (package_copy / path).write_text(SHOWN[path])
     done = python(RUN[path], package=package_copy)
     assert done.returncode == 0, done.stderr
+
+
+ALONE = re.findall(r"^\| [\w ]+ \| `hwbench (check-part [^`]+)` \| `([^`]+)` \|$", TEXT, re.MULTILINE)
+"""What checks one part: a command, and the tests of this repository."""
+
+
+@pytest.mark.parametrize("words", [command.split() for command, _ in ALONE], ids=lambda words: words[1])
+def test_every_part_shown_keeps_its_contract_as_the_text_checks_it(package_copy, python, words):
+    _, name, _, kind = words[:4]
+    place = registry.kinds()[kind].removeprefix("hwbench.").replace(".", "/")
+    (path,) = (path for path in RUN if path == f"{place}/{name.replace('-', '_')}.py")
+    (package_copy / path).write_text(SHOWN[path])
+    made = python(RUN[path], package=package_copy)  # what it made stays: the files of a table
+    assert made.returncode == 0, made.stderr
+    code = f"import sys; sys.argv = ['hwbench', *{words!r}]; from hwbench.cli.main import main; main()"
+    done = python(code, package=package_copy, timeout=120)
+    assert (done.returncode, ", 0 failed." in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_there_is_a_way_to_check_every_part_shown_alone():
+    checked = {words.split()[1].replace("-", "_") for words, _ in ALONE}
+    assert checked == {Path(path).stem for path in RUN} - {"side_path"}  # a space like the other one
+    for _, tests in ALONE:
+        (path,) = re.findall(r"pytest (\S+) -k", tests)
+        assert (ROOT / path).exists()
 
 
 @pytest.mark.parametrize("path", RUN)

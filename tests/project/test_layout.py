@@ -20,7 +20,7 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlin
 
 
 def modules() -> set[str]:
-    files = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__"}
+    files = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__", "__main__"}  # the latter is the command
     folders = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
     return files | folders
 

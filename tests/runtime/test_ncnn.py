@@ -84,13 +84,8 @@ def converted(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def vulkan() -> Ncnn:
-    runtime = Ncnn(vulkan=True)
-    try:
-        runtime.executes_on()
-    except ValueError as error:
-        pytest.skip(str(error))
-    return runtime
+def vulkan(vulkan_driver) -> Ncnn:
+    return Ncnn(vulkan=True)
 
 
 def difference(runtime: Ncnn, source: Path, path: str, high: dict[str, int]) -> float:

@@ -8,10 +8,8 @@ really executed and compared.
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -35,6 +33,7 @@ from hwbench.runtime.onnxruntime import (
     require_provider,
     vulkan_device,
 )
+from tests import setups
 from tests.network.op import EXAMPLES
 from tests.runtime.test_onnxruntime import dynamic
 
@@ -185,9 +184,7 @@ void vkDestroyInstance(void *instance, const void *allocator) { synthetic_count 
 def library(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("library")
     (folder / "synthetic.c").write_text(SYNTHETIC)
-    command = ["cc", "-shared", "-fPIC", "-o", folder / "synthetic.so", folder / "synthetic.c"]
-    subprocess.run(command, check=True)
-    return str(folder / "synthetic.so")
+    return setups.compile_library(folder / "synthetic.c")
 
 
 def given(library: str, error: int = 0, kinds: tuple[int, ...] = ()) -> ctypes.CDLL:
@@ -234,9 +231,8 @@ def test_no_vulkan_device_is_an_error(library):
         vulkan_device("libnothing.so.1")
 
 
-@pytest.mark.skipif(not Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json").exists(), reason="needs Debian mesa-vulkan-drivers")
 def test_lavapipe_is_a_software_device(monkeypatch):
-    monkeypatch.setenv("VK_ICD_FILENAMES", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
+    monkeypatch.setenv("VK_ICD_FILENAMES", setups.lavapipe()["VK_ICD_FILENAMES"])
     assert vulkan_device().startswith(f"{SOFTWARE}: llvmpipe")
 
 

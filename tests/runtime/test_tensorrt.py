@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from hwbench.runtime.convert import quantize
 from hwbench.runtime.onnxruntime import Onnxruntime
 from hwbench.runtime.tensorrt import CALLS, Cuda, NoDevice, Tensorrt, TensorrtSession, build
 from hwbench.space import activity, lowering
+from tests import setups
 from tests.network.op import EXAMPLES
 from tests.runtime.test_onnxruntime import dynamic
 
@@ -319,8 +319,7 @@ int synthetic_kernel(handle to, handle from, size_t size) { CALLED; return later
 def library(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("driver")
     (folder / "driver.c").write_text(SYNTHETIC_DRIVER)
-    subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", folder / "driver.so", folder / "driver.c"], check=True)
-    return str(folder / "driver.so")
+    return setups.compile_library(folder / "driver.c")
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import hwbench
-from hwbench.device import emulator
 from hwbench.space import export, sample
 from studies import provenance
 from studies.__main__ import every
 from studies.harness import TRIAL
 from studies.options import BRIEF
+from tests import setups
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
@@ -156,7 +156,7 @@ def test_trust(tmp_path):
 @campaign
 @pytest.mark.slow  # 19 blocks are counted twice under emulation
 def test_targets(tmp_path):
-    emulator.set_up("x86-64")
+    setups.emulator("x86-64")
     text = run("targets", tmp_path)
     assert "| openvino" in text
     assert "winner for" in text

@@ -15,12 +15,13 @@ import tomli_w
 import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
-from hwbench.device import emulator, files
+from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.lut.networks import read_networks
 from hwbench.lut.table import INSTRUCTIONS, Lut
 from hwbench.space.architectures import of_values
 from hwbench.space.lowering import lower
+from tests import setups
 from tests.device.sshd import Sshd
 from tests.space.mixer import Mixer
 
@@ -108,7 +109,7 @@ def test_finalists_are_measured_over_ssh(tmp_path, board, fast_policy):
 
 @pytest.mark.slow  # a guest Python starts several times under emulation
 def test_instructions_of_finalists_are_counted_under_emulation(tmp_path, fast_policy):
-    emulator.set_up("x86-64")
+    setups.emulator("x86-64")
     name = f"instructions_m@{EMULATED}"
     hwbench.profile("mixer", EMULATED, workspace=tmp_path)
     folder, found = searched(tmp_path, "local", fast_policy, **{name: AMPLE})
@@ -148,6 +149,6 @@ def test_instructions_of_finalists_are_counted_under_emulation(tmp_path, fast_po
 def test_a_latency_cannot_be_verified_where_instructions_are_counted(tmp_path):
     from hwbench.study.finalists import timed_target
 
-    emulator.set_up("x86-64")
+    setups.emulator("x86-64")
     why = timed_target(Target.of(EMULATED, workspace=tmp_path))
     assert why == f"Device {EMULATED} is emulated: instructions are counted there, time means nothing."

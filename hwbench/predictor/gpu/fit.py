@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal, registry
+from hwbench.core import conformal, openmp, registry
 from hwbench.core.command import Value, command
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.predictor import card
@@ -209,8 +209,7 @@ def _fit_physics(family: str, rows: Rows, known: Mapping[str, Gpu], precision: s
 
 def _fit_trees(family: str, rows: Rows, theta: Array, known: Mapping[str, Gpu], precision: str) -> tuple[str, dict[str, float]]:
     """Trees of what cells have in common beside their levels; and the level of each kind, the median chip's."""
-    import lightgbm
-
+    lightgbm = openmp.lightgbm()
     sheet = sheet_of(rows.gpu, known, precision)
     parts = physics(family, theta, rows.ops, sheet, precision)
     features = tree_features(family, rows.ops, sheet, parts)

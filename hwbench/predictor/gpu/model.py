@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal
+from hwbench.core import conformal, openmp
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint
@@ -230,9 +230,7 @@ def of_kind(kind: Array, values: Mapping[str, Any]) -> Array:
 @lru_cache(maxsize=64)
 def booster(text: str) -> Any:
     """The trees of a stored text."""
-    import lightgbm
-
-    return lightgbm.Booster(model_str=text)
+    return openmp.lightgbm().Booster(model_str=text)
 
 
 def layers(core: Core, family: str, ops: Ops, sheet: Sheet, precision: str) -> tuple[Array, Array, Array]:

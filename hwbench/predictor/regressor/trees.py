@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import registry
+from hwbench.core import openmp, registry
 
 RUNS = 2
 TREES = 80
@@ -29,8 +29,7 @@ class Trees:
 
     def fit(self, x: np.ndarray, y: np.ndarray, rising: Sequence[bool] = ()) -> None:
         """Boosts absolute errors of the log, which outliers cannot pull."""
-        import lightgbm
-
+        lightgbm = openmp.lightgbm()
         self.base.fit(x, y)
         left = np.log(y / self.base.predict(x)[0])
         settings = {
@@ -78,8 +77,7 @@ class Trees:
         self._load()
 
     def _load(self) -> None:
-        import lightgbm
-
+        lightgbm = openmp.lightgbm()
         self.boosters = [lightgbm.Booster(model_str=text) for text in self.texts]
 
     def _runs(self, x: np.ndarray) -> np.ndarray:

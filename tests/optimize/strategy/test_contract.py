@@ -24,7 +24,7 @@ BRIEF = {
     "linas": ":start=16,batch=12",
     "nsga2": ":population=8",
     "pareto_evolution": ":start=12",
-    "pymoo_nsga2": ":population=8",
+    "pymoo-nsga2": ":population=8",
     "regularised": ":population=10,sample=4",
 }
 """Options with which a strategy leaves its random beginning, and turns its population over, within few evaluations."""

@@ -78,7 +78,7 @@ def test_who_survives_survives_with_pymoo(losses, broken):
 def test_fronts_are_as_good_as_those_of_pymoo():
     """The mean over seeds, to two standard errors of the difference; random search is far below both."""
     pytest.importorskip("pymoo", reason="needs pymoo: pip install 'hwbench-nas[peers]'")
-    ours, theirs = (np.array([volume(name, seed) for seed in range(10)]) for name in ("nsga2", "pymoo_nsga2"))
+    ours, theirs = (np.array([volume(name, seed) for seed in range(10)]) for name in ("nsga2", "pymoo-nsga2"))
     doubt = np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / 10)
     assert ours.mean() > theirs.mean() - 2 * doubt
     assert np.mean([volume("random", seed) for seed in range(10)]) < min(ours.mean(), theirs.mean()) - 10 * doubt

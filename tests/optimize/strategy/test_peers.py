@@ -114,7 +114,7 @@ def test_pymoo_goes_the_way_it_goes_alone(kind, population):
     pytest.importorskip("pymoo", reason="needs pymoo: pip install 'hwbench-nas[peers]'")
     alone = by_pymoo(PROBLEMS[kind], population, 300 // population)
     assert len(alone) > 150
-    assert asked(f"pymoo_nsga2:population={population}", PROBLEMS[kind], len(alone)) == alone
+    assert asked(f"pymoo-nsga2:population={population}", PROBLEMS[kind], len(alone)) == alone
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)

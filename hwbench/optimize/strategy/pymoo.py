@@ -16,13 +16,14 @@ from hwbench.core.genes import Genes, keys
 from hwbench.optimize.problem import Problem, Values
 from hwbench.optimize.variation import Seen, sample_new
 
+VARIANTS: dict[str, dict[str, Any]] = {"nsga2": {}}
 TRIES = 10
 """Generations in a row without anything new before random architectures are asked instead."""
 WORST = 1e9
 """Stands for an infinite loss or violation, which pymoo cannot sort."""
 
 
-class PymooNsga2:
+class Pymoo:
     """Integer variables, simulated binary crossover and polynomial mutation, duplicates eliminated."""
 
     name: str
@@ -36,9 +37,9 @@ class PymooNsga2:
             from pymoo.operators.repair.rounding import RoundingRepair
             from pymoo.operators.sampling.rnd import IntegerRandomSampling
         except ImportError:
-            raise UsageError("pymoo_nsga2 needs pymoo. Run: pip install 'hwbench-nas[peers]'") from None
+            raise UsageError("pymoo strategies need pymoo. Run: pip install 'hwbench-nas[peers]'") from None
         if population < 2:
-            raise UsageError(f"pymoo_nsga2: population must be at least 2, got {population}.")
+            raise UsageError(f"pymoo: population must be at least 2, got {population}.")
         self._problem, self._rng, self._seen = problem, rng, Seen()
         theirs = Theirs(
             n_var=len(problem.genes), n_obj=len(problem.objectives), n_ieq_constr=1, xl=0, xu=problem.sizes - 1, vtype=int
