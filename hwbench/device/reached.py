@@ -19,7 +19,7 @@ from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.core.workspace import Workspace
 from hwbench.device.files import Device
 
-NOT_TRIED, NO_ANSWER, YES = "not tried", "no answer", "yes"
+NOT_TRIED, FAILED, YES = "not tried", "failed", "yes"
 ALWAYS = ("local", "emulated")
 """Transports whose other end is this machine: there is nothing to try."""
 
@@ -29,7 +29,7 @@ class Reached:
     """What is known of the way to a device."""
 
     word: str
-    """NOT_TRIED, NO_ANSWER or YES; `no` where it cannot even be tried."""
+    """NOT_TRIED, FAILED or YES; `no` where it cannot even be tried."""
     said: str
     """The same with its reason, its day and what to do."""
 
@@ -49,7 +49,7 @@ def reached(device: Device, workspace: str | Path = ".") -> Reached:
     if lost is None:
         try_it = command("device setup", device.name, workspace=None if place == Workspace.at(".") else place.root)
         return Reached(NOT_TRIED, f"{NOT_TRIED}; run: {try_it}")
-    return Reached(NO_ANSWER, f"{NO_ANSWER} on {day}: {lost}") if lost else Reached(YES, f"{YES}, it answered on {day}")
+    return Reached(FAILED, f"{FAILED} on {day}: {lost}") if lost else Reached(YES, f"{YES}, it answered on {day}")
 
 
 def note(device: Device, workspace: str | Path, lost: str = "") -> None:

@@ -168,7 +168,7 @@ def test_setup_reaches_for_a_board_and_what_was_found_is_kept(tmp_path, monkeypa
     with pytest.raises(MeasurementError, match=r"Device desk-pi cannot be measured \(unreachable\): no route to pi@desk\."):
         run("setup", "desk-pi", "--workspace", tmp_path)
     shown = json.loads(run("show", "desk-pi", "--workspace", tmp_path, "--json"))["reachable"]
-    assert shown.startswith("no answer on ")
+    assert shown.startswith("failed on ")
     assert shown.endswith(": no route to pi@desk")
     said = run("setup", "desk-pi", "--workspace", tmp_path, "--runtime", "ncnn").strip()
     assert said == "Device desk-pi is ready: it answered, aarch64 with ncnn 1.2."
