@@ -236,7 +236,7 @@ def answered(path: Path, target: Target) -> dict[str, Any]:
     except HwbenchError as error:
         return {"refused": str(error)}
     others = sorted({layer.kernel for layer in found.layers if layer.price != MEASURED})
-    return {"latency_ms": found.latency_ms, "nodes": len(found.layers), "measured": found.share(MEASURED), "others": others}
+    return {"latency_ms": found.latency_ms, "nodes": len(found.layers), "measured": found.coverage, "others": others}
 
 
 def report(results: Results, options: Mapping[str, Any]) -> str:

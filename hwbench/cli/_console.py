@@ -100,6 +100,12 @@ def _predictor(what: str, used: Mapping[str, Any], judged_on: str, unknown: str)
         typer.echo(f"note: {used['note']}")
 
 
+def say_written(paths: Sequence[object]) -> None:
+    """Which files were written."""
+    for path in paths:
+        typer.echo(f"written: {path}")
+
+
 def short(key: str) -> str:
     """A kernel as a person reads it: type and shapes, without attributes and version."""
     from hwbench.network.spec import OpSpec

@@ -96,26 +96,41 @@ def runnable(context: typer.Context) -> Iterator[None]:
     try:
         yield
     except OpenInputs as error:
-        raise UsageError(f"{error.what}. Run: {_typed(context, error.suggested)}") from None
+        raise UsageError(f"{error.what}. Run: {typed(context, error.suggested)}") from None
 
 
-def _typed(context: typer.Context, shapes: Mapping[str, Sequence[int]]) -> str:
-    """The command line as it was typed, with these shapes behind those given."""
+def typed(context: typer.Context, shapes: Mapping[str, Sequence[int]] | None = None, without: Sequence[str] = ()) -> str:
+    """The command line as it was typed, with these shapes behind those given, and without some parameters."""
     from hwbench.core.command import command
 
     arguments: list[str] = []
     given: dict[str, Any] = {}
     for parameter in context.command.params:
         name, value = str(parameter.name), context.params.get(str(parameter.name))
-        if not was_given(context, name):
+        if not was_given(context, name) or name in without:
             continue
         if parameter.param_type_name == "argument":
             arguments += map(str, value if isinstance(value, list | tuple) else [value])
         else:
             given[parameter.opts[0].removeprefix("--")] = value
     before = given.pop("shape", None) or []
-    shape = [*before, *(f"{name}={','.join(map(str, sides))}" for name, sides in shapes.items())]
+    shape = [*before, *(f"{name}={','.join(map(str, sides))}" for name, sides in (shapes or {}).items())]
     return command(str(context.info_name), *arguments, **given, shape=shape)
+
+
+def percent(option: str, text: str | None) -> float | None:
+    """The share that an option gives as 5%."""
+    from hwbench.core.errors import UsageError
+
+    if text is None:
+        return None
+    number = text.strip().removesuffix("%").strip()
+    try:
+        if text.strip().endswith("%") and 0 <= float(number) < float("inf"):
+            return float(number) / 100
+    except ValueError:
+        pass
+    raise UsageError(f"{option} '{text}' is not understood; write 5%.")
 
 
 def was_given(context: typer.Context, name: str) -> bool:

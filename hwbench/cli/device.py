@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,7 @@ def detect(workspace: options.Workspace = options.HERE, json: options.Json = Fal
     """Write devices/<name>.toml for this machine; peaks are measured by two short kernels."""
     from hwbench.device import files
 
-    _show(files.detect(workspace), json)
+    _show(files.detect(workspace), workspace, json)
 
 
 @app.command()
@@ -38,33 +39,46 @@ def add(
     workspace: options.Workspace = options.HERE,
     json: options.Json = False,
 ) -> None:
-    """Write devices/<name>.toml for a board that ssh reaches; never overwrites one."""
+    """Write devices/<name>.toml for a board that ssh reaches; never overwrites one, and does not reach for it yet."""
     from hwbench.device import files
 
-    _show(files.add(name, like, ssh, options=option or (), workspace=workspace, python=python, folder=folder), json)
+    made = files.add(name, like, ssh, options=option or (), workspace=workspace, python=python, folder=folder)
+    _show(made, workspace, json)
 
 
 @app.command()
 def setup(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="A device's name (hwbench device list).")],
+    runtime: Annotated[str, typer.Option("--runtime", help="Runtime that a board must have.")] = "onnxruntime",
     workspace: options.Workspace = options.HERE,
     json: options.Json = False,
 ) -> None:
-    """Make ready what a device needs on this machine: the emulator of an emulated one; others need nothing."""
+    """Make ready what a device needs: the emulator of an emulated one, the agent on a board, which is reached for."""
     from hwbench.core.errors import UsageError
     from hwbench.device import files
 
     device = files.get(name, workspace)
-    if device.reach != "emulated":
-        if device.unreachable:
-            raise UsageError(f"Device {device.name} cannot be set up: {device.unreachable}.")
-        done = f"Device {device.name} needs no set-up: its reach is {device.reach}."
-    else:
+    if device.reach in ("emulated", "local"):
+        options.refuse(context, ("runtime",), f"Device {device.name} is set up for every runtime")
+    if device.reach == "emulated":
         from hwbench.device import emulator
 
         with console.progress(f"setting {device.emulator} up") as tick:
             made = emulator.set_up(device.emulator, tick=tick)
         done = f"Device {device.name} is ready: {made.description}."
+    elif device.unreachable:
+        raise UsageError(f"Device {device.name} cannot be set up: {device.unreachable}.")
+    elif device.reach == "local":
+        done = f"Device {device.name} needs no set-up: its reach is local."
+    else:
+        from hwbench.device.target import Target
+        from hwbench.profiler.live_target import connect
+
+        with console.progress(f"reaching for {device.name}"):
+            there = connect(Target.of(device.name, runtime, workspace=workspace)).environment.values
+        version = there["runtime_version"]
+        done = f"Device {device.name} is ready: it answered, {there['machine']} with {runtime} {version}."
     if json:
         console.emit_json({"device": device.name, "reach": device.reach, "emulator": device.emulator or None, "message": done})
     else:
@@ -110,7 +124,7 @@ def show(
     """Show one device."""
     from hwbench.device import files
 
-    _show(files.get(name, workspace), json)
+    _show(files.get(name, workspace), workspace, json)
 
 
 @app.command("list")
@@ -118,17 +132,20 @@ def list_devices(workspace: options.Workspace = options.HERE, json: options.Json
     """List every known device: what is known of it (table, predictor, data sheet) and what can be asked of it."""
     from hwbench.core.workspace import Workspace
     from hwbench.device import files
+    from hwbench.device.reached import reached
     from hwbench.predictor.known import known_of
 
     place = Workspace.at(workspace)
     devices = [(device, known_of(device, place)) for device in map(files.read, files.files(place))]
     if json:
-        console.emit_json([{**_facts(device), **known.document()} for device, known in devices])
+        console.emit_json(
+            [{**_facts(device), "reachable": reached(device, workspace).said, **known.document()} for device, known in devices]
+        )
         return
     rows = [
         {
             "name": device.name,
-            "reach": "no" if known.unreachable else "here" if device.is_local else device.reach,
+            "reach": _reach(device, workspace),
             "known": "\n".join(known.told()),
             "asked": "\n".join(known.asked()),
         }
@@ -141,15 +158,27 @@ def _facts(d: Device) -> dict[str, object]:
     """What a device's file says of it, in short."""
     return {
         "name": d.name, "kind": d.kind, "cpu": d.cpu_model, "cores": d.cores or None, "local": d.is_local, "reach": d.reach,
-        "reachable": d.unreachable or "yes", "file": str(d.path),
+        "file": str(d.path),
     }  # fmt: skip
 
 
-def _show(device: Device, json: bool) -> None:
+def _reach(device: Device, workspace: Path) -> str:
+    """The way to a device in a word, and whether it was ever gone."""
+    from hwbench.device.reached import YES, reached
+
+    word = reached(device, workspace).word
+    if word in ("no", YES):
+        return "no" if word == "no" else "here" if device.is_local else device.reach
+    return f"{device.reach}, {word}"
+
+
+def _show(device: Device, workspace: Path, json: bool) -> None:
     from dataclasses import asdict
 
+    from hwbench.device.reached import reached
+
     document = {key: str(value) if key == "path" else value for key, value in asdict(device).items()}
-    document["reachable"] = device.unreachable or "yes"
+    document["reachable"] = reached(device, workspace).said
     if json:
         console.emit_json(document)
     else:

@@ -13,6 +13,8 @@ from hwbench.cli import _options as options
 if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
 
+TOO_SLOW = 6
+"""What the command ends with if --fail-if-slower says so; other codes are those of errors (core/errors.py)."""
 
 Models = Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="int8 or fp16: measure a converted copy.")]
@@ -22,6 +24,21 @@ Scenario = Annotated[
 MaxProcesses = Annotated[int | None, typer.Option("--max-processes", help="Cap on fresh worker processes.")]
 MaxSeconds = Annotated[
     float | None, typer.Option("--max-seconds", help="No further round starts after that; a comparison has 30 by default.")
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse int8 where the runtime keeps a product in fp32; otherwise a note says so.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="FILE.html, .csv or .json, or a folder for all three.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Raw readings too, in --json and in files that are JSON.")]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", help="LAST: compare with the last measurement kept in the workspace; or a FILE.json of --out."),
+]
+FailIfSlower = Annotated[
+    str | None,
+    typer.Option(
+        "--fail-if-slower", help=f"5%: end with code {TOO_SLOW} where a model is slower by more than that, noise taken off."
+    ),
 ]
 
 
@@ -33,38 +50,70 @@ def run(
     threads: options.Threads = 1,
     batch: options.ModelBatch = None,
     dtype: Dtype = None,
+    strict: Strict = False,
     scenario: Scenario = "back-to-back",
     shape: options.Shapes = None,
     fill: options.Fills = None,
+    against: Against = None,
+    fail_if_slower: FailIfSlower = None,
     workspace: options.Workspace = options.HERE,
     precision: options.Precision = 0.01,
     max_processes: MaxProcesses = None,
     max_seconds: MaxSeconds = None,
     seed: options.Seed = 0,
+    out: Out = None,
+    raw: Raw = False,
     json: options.Json = False,
 ) -> None:
-    """Measure any ONNX file: percentiles, minimum, throughput, start-up, memory; several files: which is faster."""
-    import hwbench
+    """Measure any ONNX file: percentiles, minimum, throughput, start-up, memory; several files: which is faster.
 
-    with options.runnable(context), console.progress("measuring") as tick:
-        done = hwbench.measure(
-            models,
-            device=device,
-            runtime=runtime,
-            threads=threads,
-            batch=batch,
-            dtype=dtype,
-            scenario=scenario,
-            shapes=options.shapes(shape),
-            fills=options.fills(fill),
-            workspace=workspace,
-            policy=_policy(len(models), precision, max_processes, max_seconds, seed),
-            tick=tick,
-        )
+    What is measured is kept in the workspace (measurements/), to be compared with later: --against LAST.
+    """
+    import hwbench
+    from hwbench.core.errors import UsageError
+    from hwbench.lut.model_history import LAST
+    from hwbench.profiler.measure import NothingBefore
+    from hwbench.study import answer_files
+
+    allowed = options.percent("--fail-if-slower", fail_if_slower)
+    if out is not None:
+        answer_files.check_ending(out, answer_files.OF_A_MODEL, "what was measured")
+    if raw and not json and (out is None or ".json" not in answer_files.files(out, answer_files.OF_A_MODEL, "measure")):
+        raise UsageError("--raw adds to JSON only: give --json, or --out FILE.json, or leave it out.")
+    try:
+        with options.runnable(context), console.progress("measuring") as tick:
+            done = hwbench.measure(
+                models,
+                device=device,
+                runtime=runtime,
+                threads=threads,
+                batch=batch,
+                dtype=dtype,
+                scenario=scenario,
+                shapes=options.shapes(shape),
+                fills=options.fills(fill),
+                strict=strict,
+                against=against,
+                fail_if_slower=allowed,
+                workspace=workspace,
+                policy=_policy(len(models), precision, max_processes, max_seconds, seed),
+                tick=tick,
+            )
+    except NothingBefore as error:
+        keep = options.typed(context, without=("against", "fail_if_slower"))
+        raise UsageError(f"{error}. Run: {keep}") from None
+    shown = done if raw else [{name: value for name, value in each.items() if name != "raw"} for each in done]
+    document = shown if len(shown) > 1 else shown[0]
+    written = [] if out is None else answer_files.write_measured(done, document, out)
     if json:
-        console.emit_json(done if len(done) > 1 else done[0])
+        console.emit_json(document)
     else:
         _print(done, f"{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}")
+        console.say_written(written)
+    if any(each.get("too_slow") for each in done):
+        accept = options.typed(context, without=("fail_if_slower",)) if str(against).upper() == LAST else ""
+        _say_too_slow(done, str(fail_if_slower), accept)
+        raise typer.Exit(TOO_SLOW)
 
 
 def _policy(models: int, precision: float, max_processes: int | None, max_seconds: float | None, seed: int) -> Policy:
@@ -86,43 +135,26 @@ def _policy(models: int, precision: float, max_processes: int | None, max_second
 
 
 def _print(done: list[dict[str, Any]], how: str) -> None:
-    """A column for every model, their verdicts, and how the others compare with the first."""
+    """A column for every model, their verdicts, and how they compare with the first and with what was measured before."""
+    from hwbench.study import measure_page
+
     first = done[0]
     names = [str(d["model"]) if len(done) > 1 else "value" for d in done]
-    rows = [{"": name, **{f"{i}": _cell(d, name) for i, d in enumerate(done)}} for name in LINES]
+    cells = [measure_page.lines(d) for d in done]
+    rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
     title = f"{first['model'] if len(done) == 1 else 'models'}: {how}"
     console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}})
     for d in done:
         typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")
         for note in d["notes"]:
             typer.echo(f"{d['model']}: {note}")
-    for d in done[1:]:
-        compared = d["compared_with_first"]
-        typer.echo(f"{d['model']} against {first['model']}: {compared['answer']}. {compared['reason']}")
+    for d in done:
+        for said in measure_page.comparisons(d):
+            typer.echo(f"{d['model']} {said}")
 
 
-LINES = {
-    "p50 [ms]": lambda d: f"{d['latency_median_ms']:.4g}{_known(' ({} to {})', d['median_low_ms'], d['median_high_ms'])}",
-    "p90 [ms]": lambda d: f"{d['latency_p90_ms']:.4g}",
-    "p99 [ms]": lambda d: f"{d['latency_p99_ms']:.4g}",
-    "minimum [ms]": lambda d: f"{d['latency_min_ms']:.4g}{_known(' (spread {} %)', 100 * d['min_spread'])}",
-    "fastest run [ms]": lambda d: f"{d['latency_fastest_ms']:.4g}",
-    "throughput [samples/s]": lambda d: f"{d['throughput_per_s']:.4g}" if d["throughput_per_s"] else "-",
-    "session creation [ms]": lambda d: f"{d['session_ms']:.4g}",
-    "first run [ms]": lambda d: f"{d['first_run_ms']:.4g}",
-    "peak memory [MB]": lambda d: (
-        f"{d['peak_memory_bytes'] / 1e6:.0f} (without the model {d['memory_without_model_bytes'] / 1e6:.0f})"
-    ),
-    "batch": lambda d: str(d["batch"]),
-    "processes, bursts, readings": lambda d: f"{d['processes']}, {d['samples']}, {d['readings']}",
-}
-"""What is printed of each model."""
-
-
-def _known(text: str, *numbers: float) -> str:
-    """The text with its numbers, or nothing where too few processes leave them unknown."""
-    return text.format(*(f"{n:.4g}" for n in numbers)) if all(n == n for n in numbers) else ""
-
-
-def _cell(document: dict[str, Any], name: str) -> str:
-    return LINES[name](document)
+def _say_too_slow(done: list[dict[str, Any]], allowed: str, accept: str) -> None:
+    """What is too slow, and the command that would take it for what later ones are compared with."""
+    names = [f"{d['model']} (at least {d[each]['low'] - 1:.1%})" for d in done for each in d["too_slow"]]
+    hint = f" To accept it, run: {accept}" if accept else ""
+    typer.echo(f"hwbench: slower by more than {allowed}: {', '.join(names)}.{hint}", err=True)

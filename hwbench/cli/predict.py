@@ -29,7 +29,11 @@ def run(
     source: Annotated[Path | None, typer.Option("--input", help="Parquet table to predict, with --predictor.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "--output", help="FILE.html (a model only), .csv or .json; with --predictor the table to write."),
+        typer.Option(
+            "--out",
+            "--output",
+            help="FILE.html (a model only), .csv or .json, or a folder for all of them; with --predictor the table to write.",
+        ),
     ] = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
@@ -99,8 +103,7 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path |
     first = answers[0]
     shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source", "certified", "predictor")}
     document = {"space": space, **shared, "predictions": answers}
-    if out is not None:
-        answer_files.write_architectures(answers, document, out)
+    written = [] if out is None else answer_files.write_architectures(answers, document, out)
     if json:
         console.emit_json(document)
         return
@@ -112,7 +115,7 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path |
     console.predictor("latency_ms", space, first["predictor"])
     typer.echo(f"from {first['source']}")
     console.table(f"{space} on {first['device']} / {first['runtime']} / {first['setting']}", rows)
-    _say_written(out)
+    console.say_written(written)
 
 
 def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bool) -> None:
@@ -136,9 +139,10 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None,
         answer_files.check_ending(out, answer_files.OF_A_MODEL, "a model's answer")
     with console.progress("measuring kernels") as tick:
         found: ModelLatency = hwbench.predict(model, **asked, tick=tick)
-    document = {**encode(found), "coverage": found.coverage, "shares": found.shares}
-    if out is not None:
-        answer_files.write_model(found, document, out, asked["workspace"])
+    document = {
+        **encode(found), "calibration_ms": found.calibration_ms, "coverage": found.coverage, "shares": found.shares,
+    }  # fmt: skip
+    written = [] if out is None else answer_files.write_model(found, document, out, asked["workspace"])
     if json:
         console.emit_json(document)
         return
@@ -154,7 +158,7 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None,
         f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
         f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
     )
-    _say_written(out)
+    console.say_written(written)
 
 
 def _percent(found: ModelLatency) -> dict[str, float]:
@@ -165,26 +169,28 @@ def _percent(found: ModelLatency) -> dict[str, float]:
     return rounded
 
 
-def _say_written(out: Path | None) -> None:
-    if out is not None:
-        typer.echo(f"written: {out}")
-
-
 def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:
-    """The kernels that take most of a model's time, repeats together: title and rows."""
-    kinds: dict[str, list[float]] = {}
-    for layer in found.layers:
-        kinds.setdefault(layer.kernel, []).append(layer.latency_ms)
-    first = {layer.kernel: layer for layer in reversed(found.layers)}
-    rows = [
+    """The kernels that take most of a model's time, repeats together, then all else: title and rows, which add up."""
+    from hwbench.predictor.model_latency import CALIBRATION
+    from hwbench.study import time_split
+
+    kernels = time_split.by_kernel(found.layers)
+    rows: list[dict[str, Any]] = [
         {
-            "kernel": console.short(key),
-            "times": sum(layer.times for layer in found.layers if layer.kernel == key),
-            "ms": sum(kinds[key]),
-            "share": f"{sum(kinds[key]) / found.latency_ms:.1%}",
-            "price": first[key].price + ("" if first[key].measured else f", +-{first[key].doubt:.0%}"),
-            "first layer": first[key].name,
+            "kernel": console.short(first.kernel) if time_split.shapes(first.kernel) else first.type,
+            "times": kernel.runs,
+            "ms": kernel.latency_ms,
+            "price": first.price + ("" if first.measured else f", +-{first.doubt:.0%}"),
+            "first layer": first.name,
         }
-        for key in sorted(kinds, key=lambda key: -sum(kinds[key]))[:n]
+        for kernel in kernels[:n]
+        for first in kernel.layers[:1]
     ]
-    return f"Where the time goes: {len(found.layers)} kernels, {len(kinds)} different", rows
+    if rest := kernels[n:]:
+        times, rest_ms = sum(kernel.runs for kernel in rest), sum(kernel.latency_ms for kernel in rest)
+        rows.append({"kernel": f"{len(rest)} other kernel{'s' * (len(rest) > 1)}", "times": times, "ms": rest_ms})
+    rows.append({"kernel": CALIBRATION, "ms": found.calibration_ms, "price": "by whole networks"})
+    rows.append({"kernel": "all", "ms": found.latency_ms})
+    columns = ("kernel", "times", "ms", "share", "price", "first layer")
+    shown = [{**dict.fromkeys(columns), **row, "share": f"{row['ms'] / found.latency_ms:.1%}"} for row in rows]
+    return f"Where the time goes: {len(found.layers)} kernels, {len(kernels)} different", shown

@@ -21,7 +21,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, cast
@@ -307,11 +307,12 @@ def about(kind: str, name: str) -> str:
     return (module.__doc__ or "").strip().splitlines()[0] if module else ""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """The one sentence for a name that is not there."""
+def unknown(kind: str, name: str, known: Iterable[str], meant: Sequence[str] = ()) -> str:
+    """The one sentence for a name that is not there; `meant` are names it stands for by more than its spelling."""
     known = sorted(known)
     alike = {_alike(each): each for each in known}
-    near = [alike[each] for each in difflib.get_close_matches(_alike(name), list(alike), n=3, cutoff=0.5)]
+    spelled = [alike[each] for each in difflib.get_close_matches(_alike(name), list(alike), n=3, cutoff=0.5)]
+    near = meant[:3] or spelled
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"Unknown {kind} '{name}'.{hint} Available: {', '.join(known) or 'none'}."
 

@@ -1,8 +1,9 @@
 """Stored tables: columns declared once with type, unit and meaning. The only place that opens Parquet.
 
 A table's footer holds `hwbench` = {schema, version, hwbench_version, checksum, ...facts}; reading checks all
-of it. Columns are only ever added: an older version is read through the table's migrations, a newer one is an error that
-says "update hwbench". Who owns a table declares it.
+of it. Every field's metadata has its `description` and `unit`, for whoever reads it without hwbench. Columns are only ever
+added: an older version is read through the table's migrations, a newer one is an error that says "update hwbench". Who owns a
+table declares it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Column:
 
     name: str
     type: str
-    """string, int64, float64, bool or numbers (name -> float64)."""
+    """string, int64, float64, bool, numbers (name -> float64) or shapes (lists of whole numbers)."""
     meaning: str
     nullable: bool = False
 
@@ -40,7 +41,7 @@ class Column:
     def unit(self) -> str:
         """From the name, where units stand; a number without one is a count or a ratio."""
         known = {"_ms": "ms", "_ns": "ns", "_bytes": "bytes", "bytes_moved": "bytes", "flops": "FLOP"}
-        without = {"string": "text", "numbers": "by name"}.get(self.type, "1")
+        without = {"string": "text", "numbers": "by name", "shapes": "sides"}.get(self.type, "1")
         return next((unit for ending, unit in known.items() if self.name.endswith(ending)), without)
 
 
@@ -171,14 +172,22 @@ def _clean(value: Any) -> Any:
 def _arrow_type(name: str) -> Any:
     import pyarrow as pa
 
-    plain = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
-    return pa.map_(pa.string(), pa.float64()) if name == "numbers" else plain[name]
+    if name == "numbers":
+        return pa.map_(pa.string(), pa.float64())
+    if name == "shapes":
+        return pa.list_(pa.list_(pa.int64()))
+    return {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[name]
 
 
 def _arrow_schema(table: Table) -> Any:
     import pyarrow as pa
 
-    return pa.schema([pa.field(c.name, _arrow_type(c.type), nullable=c.nullable) for c in table.columns])
+    return pa.schema(
+        [
+            pa.field(c.name, _arrow_type(c.type), nullable=c.nullable, metadata={"description": c.meaning, "unit": c.unit})
+            for c in table.columns
+        ]
+    )
 
 
 def _checksum(data: pa.Table) -> str:

@@ -12,8 +12,6 @@ import hwbench
 from hwbench.core.errors import UsageError
 from hwbench.core.files import writing
 
-FOLDERS = ("devices", "luts", "predictors", "reports")
-
 
 def packaged() -> Path:
     """The shipped data: `hwbench/_data` in an installed wheel, the repository's root in a checkout."""
@@ -23,7 +21,7 @@ def packaged() -> Path:
 
 @dataclass(frozen=True)
 class Workspace:
-    """One folder holding devices/, luts/, predictors/, reports/ of a user's own."""
+    """One folder holding devices/, luts/, predictors/, measurements/, reports/ of a user's own."""
 
     root: Path
 

@@ -203,8 +203,38 @@ def get(name: str, workspace: str | Path = ".") -> Device:
     if path is None:
         if name == "local" or wanted == local_name():
             raise UnknownName(f"This machine ({wanted}) has no device file in {place.root}. Run: hwbench device detect")
-        raise UnknownName(registry.unknown("device", name, ["local", *(p.stem for p in files(place))]))
+        known = files(place)
+        raise UnknownName(registry.unknown("device", name, ["local", *(p.stem for p in known)], _meant(name, known)))
     return read(path)
+
+
+def _meant(name: str, known: Sequence[Path]) -> list[str]:
+    """Devices that a short name stands for, by the words of their own name, then of their chip's: pi4, rtx4090, a72."""
+    wanted = "".join(_words(name))
+    if not wanted:
+        return []
+    named = [path.stem for path in known if _abbreviates(wanted, _words(path.stem))]
+    return [*named, *(path.stem for path in known if path.stem not in named and _abbreviates(wanted, _words_of_chip(path)))]
+
+
+def _abbreviates(short: str, words: Sequence[str]) -> bool:
+    """Whether beginnings of some of the words, in their order, make up the short name: r(aspberry) pi 4."""
+    return not short or any(
+        short.startswith(word[:n]) and _abbreviates(short[n:], words[i:])
+        for i, word in enumerate(words, start=1)
+        for n in range(1, len(word) + 1)
+    )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+def _words_of_chip(path: Path) -> list[str]:
+    try:
+        return _words(read(path).cpu_model)
+    except DataError:  # one bad file must not hide the others
+        return []
 
 
 def resolve(name: str, workspace: str | Path = ".") -> str:

@@ -195,15 +195,15 @@ def _is_uniform(changes: list[Change], shift: float) -> bool:
 def _change(identity: Identity, a: Mapping[str, Any], b: Mapping[str, Any], shift: float, alike: bool) -> Change:
     a_ms, b_ms = _alike_ms(a, b)
     change = b_ms / a_ms - 1
-    noise, reason = _noise(a, b, alike)
-    answer: Answer = "same" if noise < DOUBTFUL else "unclear"
-    if abs(change) > noise:
+    doubt, reason = noise(a, b, alike)
+    answer: Answer = "same" if doubt < DOUBTFUL else "unclear"
+    if abs(change) > doubt:
         answer = "slower" if change > 0 else "faster"
-    return Change(*identity, a_ms, b_ms, change, noise, b_ms / a_ms / shift - 1, answer, reason)
+    return Change(*identity, a_ms, b_ms, change, doubt, b_ms / a_ms / shift - 1, answer, reason)
 
 
-def _noise(a: Mapping[str, Any], b: Mapping[str, Any], alike: bool) -> tuple[float, str]:
-    """What a change of this row may be by chance, and what is wrong with the row."""
+def noise(a: Mapping[str, Any], b: Mapping[str, Any], alike: bool) -> tuple[float, str]:
+    """What a change of this row may be by chance, and what is wrong with the row; `alike`: both under one runtime."""
     a_ms, b_ms = _alike_ms(a, b)
     wrong = [f"{side}: {why}" for side, row, other in (("A", a, b), ("B", b, a)) if (why := _distrust(row, other))]
     a_whole = b_whole = 1.0
@@ -213,11 +213,11 @@ def _noise(a: Mapping[str, Any], b: Mapping[str, Any], alike: bool) -> tuple[flo
         a_whole, b_whole = 1 + a["overhead_ms"] / a_ms, 1 + b["overhead_ms"] / b_ms
         empty_calls = (b["overhead_ms"] - a["overhead_ms"]) / min(a_ms, b_ms) if alike else 0.0
     doubts = math.hypot((a["min_spread"] or 0.0) * a_whole, (b["min_spread"] or 0.0) * b_whole, empty_calls)
-    noise = max(doubts, FLOOR * max(a_whole, b_whole), DOUBTFUL if wrong else 0.0)
-    if noise >= DOUBTFUL and not wrong:
+    most = max(doubts, FLOOR * max(a_whole, b_whole), DOUBTFUL if wrong else 0.0)
+    if most >= DOUBTFUL and not wrong:
         small = " (little more than an empty call)" if max(a_whole, b_whole) > 2 else ""
-        wrong = [f"the minima are in doubt by {noise:.1%}{small}"]
-    return noise, "; ".join(wrong)
+        wrong = [f"the minima are in doubt by {most:.1%}{small}"]
+    return most, "; ".join(wrong)
 
 
 def _distrust(row: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from hwbench.device.agent.environment import UNSAID, Environment
 from hwbench.lut import latency, verdict
 from hwbench.lut.journal import Entry, Journal
+from hwbench.lut.key_columns import key_columns
 from hwbench.lut.sample import Measurement, Sample
 from hwbench.lut.table import INSTRUCTIONS, Lut, parse_setting, setting_of
 from hwbench.network import work as ops
@@ -39,15 +40,18 @@ def summarise_journal(
     entries = list(journal.matching(environment))
     wanted = editions if editions is not None else newest_editions(entries)
     groups: dict[tuple[str, str], list[Sample]] = {}
+    measured_at: dict[tuple[str, str], str] = {}
     for entry in entries:
         identity = (entry.sample.key, entry.setting)
         if wanted.get(identity) == entry.edition:
             groups.setdefault(identity, []).append(entry.sample)
+            measured_at[identity] = max(entry.taken_at, measured_at.get(identity, ""))
     everything = {at: [s for (_, a), samples in groups.items() if a == at for s in samples] for at in {a for _, a in groups}}
     speeds = {at: _Speed(samples) for at, samples in everything.items()}
     on = environment.values.get("executes_on", UNSAID["executes_on"])
+    origin = {"executes_on": on, "runtime": environment.values.get("runtime"), "device": journal.path.parent.name}
     return [
-        {**_row(key, parse_setting(at), samples, precision, speeds[at]), "executes_on": on}
+        {**_row(key, parse_setting(at), samples, precision, speeds[at]), **origin, "measured_at": measured_at[key, at]}
         for (key, at), samples in groups.items()
     ]
 
@@ -194,5 +198,5 @@ def table_of(
         _subtract_overhead(row)
         spec = OpSpec.parse(row["key"])
         features = ops.features(spec, setting_of(row))
-        row.update(op=spec.op, flops=features["flops"], bytes_moved=features["bytes_moved"], parameters=features["parameters"])
+        row.update({name: features[name] for name in ("flops", "bytes_moved", "parameters")}, **key_columns(spec))
     return Lut(path, environment, {(row["key"], setting_of(row).key): row for row in rows})

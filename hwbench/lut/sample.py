@@ -79,4 +79,6 @@ class StartUp:
     memory_bytes: int
     """Peak memory of the process, after."""
     memory_before_bytes: int
-    """The same before the model was loaded."""
+    """The same before the model arrived."""
+    computes: str = ""
+    """How much of it is in the number format asked for; empty where all is."""

@@ -7,6 +7,8 @@ Version history
         reading, which is latency_fastest_ms now; its latency_min_ms is kept as it was.
     lut 3, networks 3: instructions (counted where nothing is timed) and executes_on; lut also overhead_instructions. Before,
         everything ran on a CPU and was timed: the new columns are null.
+    lut 4, networks 4: device, runtime, measured_at; lut also sizes and shapes, and a kernel's `op` is its own type (MatMul),
+        where it was "kernel" for all. What an older file did not say is null, and its `op` as it was.
 """
 
 from __future__ import annotations
@@ -36,6 +38,11 @@ SETTING_COLUMNS = (
     Column("threads", "int64", "threads of the runtime"),
     Column("scenario", "string", "how runs follow each other"),
 )
+ORIGIN_COLUMNS = (
+    Column("device", "string", "what it was measured on, by the name of its file in devices/", nullable=True),
+    Column("runtime", "string", "inference runtime it was measured with; its version is in the footer", nullable=True),
+    Column("measured_at", "string", "when its last sample was taken, ISO 8601, UTC", nullable=True),
+)
 LATENCY_COLUMNS = (
     Column("latency_min_ms", "float64", "smallest level (the lowest speed met often) over all processes", nullable=True),
     Column("latency_median_ms", "float64", "median over processes of process medians", nullable=True),
@@ -57,10 +64,15 @@ COUNTED_COLUMNS = (
 )
 LUT = Table(
     "lut",
-    3,
+    4,
     (
         Column("key", "string", "canonical op key"),
-        Column("op", "string", "operator or fused block"),
+        Column("op", "string", "operator or fused block; of a kernel of an ONNX model its type"),
+        Column("sizes", "numbers", "the op's own sizes, as in its key, of one sample", nullable=True),
+        Column("input_shapes", "shapes", "of the activations it reads: of one sample, of a kernel as it runs", nullable=True),
+        Column("weight_shapes", "shapes", "of the constants it reads", nullable=True),
+        Column("output_shapes", "shapes", "of the activations it writes, as those it reads", nullable=True),
+        *ORIGIN_COLUMNS,
         *SETTING_COLUMNS,
         *LATENCY_COLUMNS,
         Column("flops", "float64", "2 per multiply-accumulate plus element-wise, whole batch", nullable=True),
@@ -74,19 +86,20 @@ LUT = Table(
         ),
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
-    {1: add_verdicts, 2: add_columns},
+    {1: add_verdicts, 2: add_columns, 3: add_columns},
 )
 NETWORKS = Table(
     "networks",
-    3,
+    4,
     (
         Column("space", "string", "search space"),
         Column("architecture", "string", "architecture as JSON values"),
+        *ORIGIN_COLUMNS,
         *SETTING_COLUMNS,
         *LATENCY_COLUMNS,
         Column("key", "string", "identity in the journal"),
         *COUNTED_COLUMNS,
     ),
     ("key", "dtype", "batch", "threads", "scenario"),
-    {1: add_verdicts, 2: add_columns},
+    {1: add_verdicts, 2: add_columns, 3: add_columns},
 )

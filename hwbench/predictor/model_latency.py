@@ -10,6 +10,8 @@ MEASURED, MODELLED, BOUNDED = "measured", "modelled", "bounded"
 PRICES = (MEASURED, MODELLED, BOUNDED)
 """How a kernel's time is known: this very kernel was measured; a model of measured kernels of its family tells it; only the
 device's speed of computing and moving bounds it."""
+CALIBRATION = "calibration"
+"""What a model takes beside the prices of its kernels, as whole networks taught: caches, memory, calls. May be negative."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Layer:
     kernel: str
     """Its key; the type alone where it cannot be stated as a kernel."""
     latency_ms: float
-    """Its part of the model's latency, all its runs together."""
+    """Its price, all its runs together: of a measured kernel what the table holds, before any calibration."""
     price: str
     """One of PRICES."""
     doubt: float
@@ -62,16 +64,28 @@ class ModelLatency:
     notes: tuple[str, ...] = ()
     """What a reader must know: a loop's count that data decide, a kernel whose time depends on its data."""
 
-    def share(self, price: str) -> float:
-        """The part of the latency whose kernels are priced that way; the three parts add up to 1."""
-        return sum(layer.latency_ms for layer in self.layers if layer.price == price) / self.latency_ms
+    @property
+    def kernels_ms(self) -> float:
+        """The prices of all kernels."""
+        return sum(layer.latency_ms for layer in self.layers)
+
+    @property
+    def calibration_ms(self) -> float:
+        """What calibration adds to them, or takes off: both together are the latency."""
+        left = self.latency_ms - self.kernels_ms
+        return left if abs(left) > 1e-9 * self.latency_ms else 0.0  # what rounding leaves is no calibration
+
+    def priced_ms(self, price: str) -> float:
+        """Of the kernels priced that way."""
+        return sum(layer.latency_ms for layer in self.layers if layer.price == price)
 
     @property
     def shares(self) -> dict[str, float]:
-        """Every price's part."""
-        return {price: self.share(price) for price in PRICES}
+        """Every price's part of the latency and that of the calibration; they add up to 1."""
+        parts_ms = {**{price: self.priced_ms(price) for price in PRICES}, CALIBRATION: self.calibration_ms}
+        return {name: part_ms / self.latency_ms for name, part_ms in parts_ms.items()}
 
     @property
     def coverage(self) -> float:
-        """Share of the latency that measured kernels answer for."""
-        return self.share(MEASURED)
+        """Share of the kernels' time that was measured."""
+        return self.priced_ms(MEASURED) / self.kernels_ms if self.layers else 0.0

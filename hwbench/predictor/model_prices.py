@@ -30,10 +30,13 @@ KNOWN_WELL = 0.01
 
 @dataclass(frozen=True)
 class Priced:
-    """All kernels of a model with their prices, in ms of the calibrated latency."""
+    """All kernels of a model with their prices, all runs of each together."""
 
     kernels: tuple[DetectedKernel, ...]
+    own_ms: np.ndarray
+    """What the table, the model of its family or the bound says of each."""
     shares_ms: np.ndarray
+    """Each one's part of the calibrated latency."""
     off_ms: np.ndarray
     """How far each price may be off, before it is calibrated: what intervals are calibrated on."""
     doubt: np.ndarray
@@ -82,7 +85,7 @@ class Priced:
         """What is told of each kernel."""
         return tuple(
             _layer(kernel, float(ms), str(price), float(doubt), self.setting)
-            for kernel, ms, price, doubt in zip(self.kernels, self.shares_ms, self.price, self.doubt, strict=True)
+            for kernel, ms, price, doubt in zip(self.kernels, self.own_ms, self.price, self.doubt, strict=True)
         )
 
 
@@ -95,17 +98,17 @@ def _layer(kernel: DetectedKernel, ms: float, price: str, doubt: float, setting:
 
 
 def price_model(kernels: tuple[DetectedKernel, ...], prices: Prices, part: OnnxStatistic, setting: Setting) -> Priced:
-    """Every kernel's part of the calibrated latency."""
+    """Every kernel with its price and its part of the calibrated latency."""
     stated = [i for i, kernel in enumerate(kernels) if kernel.spec is not None]
     specs = [spec for kernel in kernels if (spec := kernel.spec) is not None]
     times = np.array([kernel.times for kernel in kernels], float)
-    ms = np.full(len(kernels), float(prices.bound.call_ms * np.exp(prices.bound.kinds[""][0])))
+    own = np.full(len(kernels), float(prices.bound.call_ms * np.exp(prices.bound.kinds[""][0])))
     doubt, price = np.full(len(kernels), UNSTATED), np.full(len(kernels), BOUNDED, object)
-    off = ms * doubt
+    calibrated = own.copy()
     if specs:
-        own_ms, doubt[stated], price[stated] = prices.each(specs)
-        ms[stated], off[stated] = prices.columns(specs, own_ms) @ weights_of(part), own_ms * doubt[stated]
-    return Priced(kernels, ms * times, off * times, doubt, price, setting, part)
+        own[stated], doubt[stated], price[stated] = prices.each(specs)
+        calibrated[stated] = prices.columns(specs, own[stated]) @ weights_of(part)
+    return Priced(kernels, own * times, calibrated * times, own * doubt * times, doubt, price, setting, part)
 
 
 def weights_of(part: OnnxStatistic) -> np.ndarray:

@@ -142,7 +142,7 @@ class OnnxLatency:
         """Which kernels are too little known, and what measures them."""
         layers = [each for each in priced.layers() if each.price == BOUNDED]
         kinds = ", ".join(sorted({each.type for each in layers}))
-        share = sum(each.latency_ms for each in layers) / priced.total_ms
+        share = priced.shares_ms[priced.price == BOUNDED].sum() / priced.total_ms
         return MissingOps(
             f"{detected.path}: {len(layers)} kernels are like none that was measured on {self.target.device} ({kinds}); "
             f"they may be {share:.0%} of the latency, or several times that. First: {layers[0].kernel}. "
@@ -176,12 +176,12 @@ class OnnxLatency:
                 specs = [spec for each, n in zip(phases, often, strict=True) for spec in _known(each) * n]
                 ms, doubt, price = self.prices.each(specs)
                 self._require(specs, "the network")
-                parts = self.prices.columns(specs, ms) @ weights_of(part)
-                answers.append((parts.sum(), doubt_of(specs, ms * doubt), parts[price == MEASURED].sum()))
+                value = (self.prices.columns(specs, ms) @ weights_of(part)).sum()
+                answers.append((value, doubt_of(specs, ms * doubt), ms[price == MEASURED].sum() / ms.sum()))
         except HwbenchError as error:
             return Refusal(f"{self.name} cannot price {len(workloads)} networks: {error}", error)
-        value, doubt_ms, measured_ms = np.array(answers, float).reshape(-1, 3).T
-        return _latencies(value, doubt_ms, measured_ms, part)
+        values, doubts_ms, coverage = np.array(answers, float).reshape(-1, 3).T
+        return _latencies(values, doubts_ms, coverage, part)
 
     def facts(self, statistic: str, space: str | None = None) -> Facts:
         """What every use of it says; its error is that of families left out of the calibration, the one asked for or all."""
@@ -232,10 +232,11 @@ class SpaceKernels:
     def predict(self, population: Population) -> Latencies:
         """Every architecture: weights that the last cache does not hold are read from memory, as in a whole model."""
         counts = slots.op_counts(self.space, population, self.specs)
-        value, measured, doubts = self._ops
+        value, own, doubts = self._ops
         share = streamed_share(self._held_mb(counts), self.prices.cache_bytes)
         found = counts @ value + share * (counts @ self._streamed_ms)
-        return _latencies(found, doubts_of(counts @ doubts, self._groups), counts @ measured, self.part)
+        kernels_ms, measured_ms = (counts @ own).T
+        return _latencies(found, doubts_of(counts @ doubts, self._groups), measured_ms / kernels_ms, self.part)
 
     @cached_property
     def compiled(self) -> CompiledSum | None:
@@ -293,17 +294,18 @@ class SpaceKernels:
 
     @cached_property
     def _ops(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each op, nothing streamed: (ms, ms of measured kernels, doubt by kernel)."""
+        """Of each op, nothing streamed: (calibrated ms, prices of all and of measured kernels, doubt by kernel)."""
         ms, doubt, price = self.prices.of(self._distinct)
         others = np.array([[0.0, *beside(kernel, self.prices.cache_bytes)[1:]] for kernel in self._distinct])
         parts = np.column_stack([ms, others.reshape(-1, len(TERMS) - 1)]) @ weights_of(self.part)
-        return self._often @ parts, self._often @ (parts * (price == MEASURED)), self._often * (ms * doubt)
+        own = np.column_stack([ms, ms * (price == MEASURED)])
+        return self._often @ parts, self._often @ own, self._often * (ms * doubt)
 
 
-def _latencies(value: np.ndarray, doubt_ms: np.ndarray, measured_ms: np.ndarray, part: OnnxStatistic) -> Latencies:
+def _latencies(value: np.ndarray, doubt_ms: np.ndarray, coverage: np.ndarray, part: OnnxStatistic) -> Latencies:
     """The calibrated interval: doubt of the kernels' prices, and of a family the calibration did not see."""
     low, high = part.band.band.bounds(value, np.hypot(doubt_ms / value, part.family_doubt))
-    return Latencies(value, low, high, measured_ms / value)
+    return Latencies(value, low, high, coverage)
 
 
 def _known(detected: Detected) -> list[OpSpec]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
 from hwbench.device import files as devices
+from hwbench.device import reached
 from hwbench.device.agent import environment as environments
 from hwbench.device.agent.environment import Environment
 from hwbench.device.agent.message import EMPTY
@@ -81,7 +82,9 @@ def connect(target: Target) -> LiveTarget:
         transport = transports.for_device(device, runtime)
         environment = host.greet(Plan(Policy(), runtime, transport=transport))
     except WorkerLost as lost:
+        reached.note(device, root, str(lost))
         raise MeasurementError(f"Device {name} cannot be measured ({lost.status}): {lost}.") from None
+    reached.note(device, root)
     return LiveTarget(target, transport, Environment(environment))
 
 

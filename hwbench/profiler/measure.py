@@ -2,6 +2,7 @@
 
     hwbench measure MODEL.onnx
     hwbench measure A.onnx B.onnx                 is B faster? every round runs both, next to each other
+    hwbench measure MODEL.onnx --against LAST     is it slower than when it was last measured? (lut/model_history.py)
 
 Each file is first started alone in three fresh processes (session creation, first run, peak memory); then all are
 measured interleaved by the same engine as tables and verifications.
@@ -12,7 +13,8 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
 from hwbench.device.transport.base import WorkerLost
-from hwbench.lut import fold, verdict
+from hwbench.lut import fold, model_history, verdict
 from hwbench.lut import latency as hwbench_latency
 from hwbench.lut.sample import Sample, StartUp
 from hwbench.network.spec import AMONG_COPIES, Setting
@@ -46,6 +48,7 @@ LOOKS_AT = (6, 8, 11, 14)
 """Numbers of processes after which a comparison may end; every look costs confidence."""
 COPY = "~"
 """Between a model's key and the number of its copy."""
+AS_IN_THE_FILE = "as in the file"
 START_UPS = 3
 SAME_WITHIN = 0.005
 
@@ -61,6 +64,22 @@ class _Request:
     """None runs a file as it is."""
     shapes: Mapping[str, Sequence[int]]
     fills: Mapping[str, float]
+    strict: bool = False
+
+    def named(self, path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """What a document says of the question it answers."""
+        setting = self.target.setting
+        return {
+            "model": str(path),
+            "device": self.target.device,
+            "runtime": self.target.runtime,
+            "dtype": self.dtype or AS_IN_THE_FILE,
+            "batch": _batch(shapes),
+            "threads": setting.threads,
+            "scenario": setting.scenario,
+            "shapes": {name: list(shape) for name, shape in shapes.items()},
+            "fills": own(self.fills, shapes),
+        }
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,7 @@ class _Model:
 
     path: Path
     item: Item
-    batch: int
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     starts: tuple[StartUp, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -88,8 +107,13 @@ def measure(
     policy: Policy | None = None,
     tick: Tick = no_tick,
     fills: Mapping[str, float] | None = None,
+    strict: bool = False,
+    against: str | Path | None = None,
+    fail_if_slower: float | None = None,
 ) -> list[dict[str, Any]]:
     """Measures ONNX files, interleaved if several; one document per file, raw readings included.
+
+    Documents are kept in the workspace, without raw readings, to be compared with later ones.
 
     Args:
         models: One file or several; every further one is compared with the first (`compared_with_first`).
@@ -100,21 +124,31 @@ def measure(
         dtype: `int8` or `fp16` converts a copy; by default the file runs as it is.
         scenario: `back-to-back`, `paced-20ms` (an idle gap before every run) or `cold` (caches emptied before).
         shapes: Input name -> shape, for inputs the file leaves open.
-        workspace: Where devices are looked up; nothing is written there.
+        workspace: Where devices are looked up and documents are kept.
         policy: How long; by default MEASURE_POLICY, or COMPARE_POLICY for several files.
         tick: Progress.
         fills: Input name -> the number it is filled with, instead of seeded random ones (a sampling rate, a length, a switch).
+        strict: Refuse an int8 model some of whose matrix products the runtime computes in fp32; by default a note says so.
+        against: `LAST`: every model is compared with its last measurement in the workspace (`compared_with_last`), or a file
+            that `hwbench measure --out FILE.json` wrote.
+        fail_if_slower: Share by which a model may be slower than what it is compared with; where it is by more, for certain,
+            its document says so under `too_slow`, and what comes later is not compared with it.
     """
     setting = Setting(dtype or "fp32", 1 if batch is None else batch, threads, scenario)
     if scenario == AMONG_COPIES:
         raise UsageError(f"Scenario {AMONG_COPIES} is for single kernels (hwbench profile); a whole model runs back-to-back.")
-    request = _Request(Target.of(device, runtime, setting, workspace), batch, dtype, shapes or {}, fills or {})
+    if strict and dtype != "int8":
+        raise UsageError("--strict is about int8, and all else is never mixed: give --dtype int8 as well, or leave it out.")
+    request = _Request(Target.of(device, runtime, setting, workspace), batch, dtype, shapes or {}, fills or {}, strict)
     require_local(request.target)
     paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
+    if fail_if_slower is not None and against is None and len(paths) == 1:
+        raise UsageError("--fail-if-slower needs something to compare with: give --against LAST, or a second model.")
     shaped = _shaped({path: input_sides(path) for path in paths}, request)
+    before = {path: _before(request.named(path, shaped[path]), against, request.target) for path in paths}
     wanted = policy or (MEASURE_POLICY if len(paths) == 1 else COMPARE_POLICY)
     live = connect(request.target)
-    with model_files(live) as files:
+    with model_files(live, strict) as files:
         plan = live.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
         checked = [_model(path, key, shaped[path], request, files) for path, key in zip(paths, _keys(paths), strict=True)]
         started = [_started(model, plan) for model in checked]
@@ -122,7 +156,48 @@ def measure(
     documents = [_document(model, samples, request, wanted, environment) for model in started]
     for model, document in zip(started[1:], documents[1:], strict=True):
         document["compared_with_first"] = _comparison(started[0], model, samples)
+    for model, document in zip(started, documents, strict=True):
+        _compare_with_last(document, before[model.path], fail_if_slower, request.target)
     return documents
+
+
+def _before(asked: Mapping[str, Any], against: str | Path | None, target: Target) -> Mapping[str, Any] | None:
+    """The measurement that a model is to be held against, if any: asked before anything is measured.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if against is None:
+        return None
+    identity = model_history.identity(asked, target.workspace)
+    if str(against).upper() != model_history.LAST:
+        return model_history.from_file(Path(against), identity, target.workspace)
+    found = model_history.last(identity, target.workspace)
+    if found is None:
+        raise NothingBefore(
+            f"No measurement of {asked['model']} with these shapes and this setting on {target.name} is kept in "
+            f"{target.workspace.root}, so there is none to compare with"
+        )
+    return found
+
+
+class NothingBefore(UsageError):
+    """Nothing was kept that a model could be compared with; only the command line knows the command that would keep it."""
+
+
+def _compare_with_last(
+    document: dict[str, Any], before: Mapping[str, Any] | None, allowed: float | None, target: Target
+) -> None:
+    """Adds how the model compares with what it was held against, and keeps the document."""
+    if before is not None:
+        document["compared_with_last"] = asdict(model_history.compare(before, document))
+    if allowed is not None:
+        compared = {name: document[name] for name in ("compared_with_last", "compared_with_first") if name in document}
+        document["too_slow"] = [name for name, each in compared.items() if model_history.too_slow(each, allowed)]
+    try:
+        model_history.keep(document, target.workspace, failed="compared_with_last" in document.get("too_slow", ()))
+    except MeasurementError as error:  # what was measured is worth more than its being kept
+        document["notes"].append(f"not kept to be compared with later: {error}")
 
 
 def _comparison(first: _Model, other: _Model, samples: Sequence[Sample]) -> dict[str, Any]:
@@ -241,31 +316,31 @@ def _document(
     model: _Model, samples: Sequence[Sample], request: _Request, policy: Policy, environment: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything that was measured of one model."""
-    setting = request.target.setting
+    setting, batch = request.target.setting, _batch(model.shapes)
     taken = [s for s in samples if _original(s.key) == model.item.key]
     seen = fold.measurement(model.item.key, setting, taken)
     latency = hwbench_latency.summarise(seen.bursts_ns, seen.extra_ns)
     steady_ns = verdict.steady_canary_ns([s.canary_ns for s in samples if s.canary_ns is not None])
-    judged = verdict.judge(fold.processes(taken), policy.precision, steady_ns, {})
+    seen_by = fold.processes(taken)
+    judged = verdict.judge(seen_by, policy.precision, steady_ns, {})
     empty = [s.empty_ns for s in taken if s.empty_ns is not None]
     return {
-        "model": str(model.path),
-        "runtime": request.target.runtime,
-        "dtype": request.dtype or "as in the file",
-        "batch": model.batch,
-        "threads": setting.threads,
-        "scenario": setting.scenario,
+        **request.named(model.path, model.shapes),
+        "sha256": file_sha256(model.path),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         **_latencies(latency),
-        "throughput_per_s": 1e3 * model.batch / latency.mean_ms if setting.scenario == "back-to-back" else None,
+        "throughput_per_s": 1e3 * batch / latency.mean_ms if setting.scenario == "back-to-back" else None,
         "runs_per_reading": max(s.inner for s in taken),
         **_starting(model.starts),
         "call_overhead_ms": min(empty) / 1e6 if empty else None,
+        "canary_ns": steady_ns if steady_ns == steady_ns else None,
         "verdict": judged.word,
         "reason": judged.reason,
-        "notes": list(model.notes),
+        "notes": [*model.notes, *dict.fromkeys(start.computes for start in model.starts if start.computes)],
         "processes": latency.processes,
         "samples": latency.samples,
         "readings": latency.readings,
+        "levels_ms": [process.level_ns / 1e6 for process in seen_by],
         "environment": dict(environment),
         "raw": [asdict(s) for s in taken],
         "start_ups": [asdict(start) for start in model.starts],
@@ -313,5 +388,10 @@ def _model(path: Path, key: str, shapes: Mapping[str, tuple[int, ...]], request:
     except ValueError as error:
         raise MeasurementError(f"{path} cannot be measured with {runtime}: {error}.") from None
     expected = files.expected(source, setting, high, shapes)
-    item = Item(key, asdict(setting), lambda: made, high, shapes, memory_bytes=memory, expected=expected)
-    return _Model(path, item, next((shape[0] for shape in shapes.values() if shape), 1))
+    item = Item(key, files.load_setting(setting), lambda: made, high, shapes, memory_bytes=memory, expected=expected)
+    return _Model(path, item, shapes)
+
+
+def _batch(shapes: Mapping[str, Sequence[int]]) -> int:
+    """The first side of the first input that has one."""
+    return next((shape[0] for shape in shapes.values() if shape), 1)

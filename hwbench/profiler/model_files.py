@@ -26,7 +26,7 @@ from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.live_target import REFERENCE, LiveTarget
 from hwbench.profiler.plan import Item
-from hwbench.runtime.base import High
+from hwbench.runtime.base import STRICT, High
 from hwbench.runtime.convert import quantize
 
 FULL = ".fp32.onnx"
@@ -52,8 +52,12 @@ class _HashingStream:
 class ModelFiles:
     """Writes models to a scratch folder when the engine asks for them and removes them when it has them."""
 
-    def __init__(self, folder: Path, live: LiveTarget | None = None) -> None:
-        self._folder, self._live = folder, live
+    def __init__(self, folder: Path, live: LiveTarget | None = None, strict: bool = True) -> None:
+        self._folder, self._live, self._strict = folder, live, strict
+
+    def load_setting(self, setting: Setting) -> dict[str, Any]:
+        """What `load` of a runtime is told: the setting, and whether all of a model must be in its number format."""
+        return {**asdict(setting), STRICT: self._strict}
 
     def item(self, key: str, network: Network, setting: Setting) -> Item:
         """The engine's item for a network."""
@@ -117,7 +121,7 @@ class ModelFiles:
         """Writes what onnxruntime makes of an ONNX file here; None where onnxruntime here is what is measured."""
         if self._live is None or not self._live.checked:
             return None
-        return lambda: expected_outputs(path, asdict(setting), high, shapes)
+        return lambda: expected_outputs(path, self.load_setting(setting), high, shapes)
 
     def path(self, key: str) -> Path:
         """Where the model of a key goes."""
@@ -168,9 +172,9 @@ def file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def model_files(live: LiveTarget | None = None) -> Iterator[ModelFiles]:
+def model_files(live: LiveTarget | None = None, strict: bool = True) -> Iterator[ModelFiles]:
     """A scratch folder for models of that target, gone afterwards."""
     with writing(Path("a scratch folder for models")):
         scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
     with scratch as folder:
-        yield ModelFiles(Path(folder), live)
+        yield ModelFiles(Path(folder), live, strict)

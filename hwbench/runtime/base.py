@@ -28,6 +28,8 @@ NAMELESS, NUMBERED = ("", "?", "none", "-1"), "unk__"
 """What exporters call free sides that have no name."""
 MOST_INPUT_BYTES = 2**32
 """Of all inputs together: nothing of the kind runs on a device, and filling them would take the host's memory."""
+STRICT = "strict"
+"""In a setting that `load` gets: False takes an int8 model some of whose products stay in fp32; `Session.computes` says so."""
 TOKENS, PIXELS, CHANNELS, SAMPLES = 128, 224, 3, 16000
 PAST, TEXT, AUDIO = r"past|cache", r"ids|mask|token", r"audio|wave|speech|pcm|input_values"
 USUAL = {
@@ -43,7 +45,11 @@ USUAL = {
 
 
 class Session(Protocol):
-    """A loaded model with its inputs in place."""
+    """A loaded model with its inputs in place.
+
+    It may have `elapsed_ns()`, the time of the last run by a clock of its own, and a text `computes`: how much of it is in the
+    number format asked for, empty where all is.
+    """
 
     def run(self) -> None:
         """One inference; this call is what is timed."""
@@ -264,6 +270,26 @@ def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> flo
         apart = np.abs(a.astype(np.float64).reshape(b.shape) - b.astype(np.float64)).max(initial=0.0)
         off = max(off, float(apart) / largest if np.isfinite(apart) else math.inf)
     return off
+
+
+def int8_products(who: str, number: int, wide: Sequence[str], strict: bool, named: str = "") -> str:
+    """How many of a model's products are computed in int8, in words; nothing where all are.
+
+    Args:
+        who: The runtime and its verb.
+        number: Of all products.
+        wide: Those computed in fp32.
+        strict: Whether all must be in int8; one must in any case.
+        named: What ends the refusal.
+
+    Raises:
+        ValueError: too few are.
+    """
+    if wide and (strict or len(wide) == number):
+        raise ValueError(f"{who} {len(wide)} of {number} matrix products in fp32, not in int8{named}")
+    return (
+        f"{number - len(wide)} of {number} products in int8, the others in fp32: {', '.join(sorted(set(wide)))}" if wide else ""
+    )
 
 
 @contextlib.contextmanager

@@ -27,7 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import NO_CUDA, SOFTWARE, High, fixed_shapes, random_inputs, require_room, with_levels
+from hwbench.runtime.base import (
+    NO_CUDA,
+    SOFTWARE,
+    STRICT,
+    High,
+    fixed_shapes,
+    int8_products,
+    random_inputs,
+    require_room,
+    with_levels,
+)
 
 # Newer wheels would otherwise start an uploader thread beside the measurement when they are imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -70,9 +80,11 @@ WRONG_SIDE = "invalid dimensions for output"
 class OnnxruntimeSession:
     """A session whose inputs and outputs are bound once, where onnxruntime can bind them."""
 
-    def __init__(self, session: Any, inputs: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, session: Any, inputs: Mapping[str, np.ndarray], computes: str = "") -> None:
         import onnxruntime as ort
 
+        self.computes = computes
+        """What of it is in the number format asked for; empty where all is."""
         self._session = session
         self._inputs = inputs  # a binding reads the arrays where they lie, and before onnxruntime 1.31 did not keep them
         self._results: list[Any] = []
@@ -175,6 +187,7 @@ class Onnxruntime:
         """A session on the provider asked for; provider and number format are asserted rather than assumed."""
         self._require_provider()
         free: dict[str, int] = {}
+        computes = ""
         if shapes:  # the names of free sides are the model's: a session without optimisation or packed weights tells them
             light = _options(setting, {})
             light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
@@ -184,7 +197,8 @@ class Onnxruntime:
             if self._provider == TENSORRT:
                 raise ValueError(f"{TENSORRT} does not tell in which number format it computes; use runtime tensorrt")
             kernels = executed_kernels(path, _options(setting, free), high, shapes, self._provider)
-            require_dtype(setting["dtype"], kernels, "CPU" if self._provider == PROVIDER else "GPU")
+            where = "CPU" if self._provider == PROVIDER else "GPU"
+            computes = require_dtype(setting["dtype"], kernels, where, setting.get(STRICT, True))
         options, spare = _options(setting, free), _options(setting, free)
         if self._provider == PROVIDER:
             try:
@@ -195,14 +209,14 @@ class Onnxruntime:
                 session = _open(path, _options(setting, {}))
             inputs = _inputs(session, high, shapes)
             alone = setting.get("scenario") == AMONG_COPIES
-            return OnnxruntimeSession(session, with_levels(inputs) if alone else inputs)
+            return OnnxruntimeSession(session, with_levels(inputs) if alone else inputs, computes)
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
             session = _open(path, options, self._provider)
         except ValueError:  # raises again where the provider as a whole is the reason
             require_provider(self._provider, _executed_nodes(path, spare, high, shapes, self._provider))
             raise
-        return DeviceSession(session, _inputs(session, high, shapes))
+        return DeviceSession(session, _inputs(session, high, shapes), computes)
 
     def optimise(
         self, path: str, target: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
@@ -383,23 +397,21 @@ def require_provider(provider: str, nodes: Sequence[Mapping[str, Any]]) -> None:
         raise ValueError(f"{provider} leaves {len(left)} of {len(nodes)} nodes to the CPU{_named(left)}")
 
 
-def require_dtype(dtype: str, kernels: Kernels, where: str = "CPU") -> None:
-    """Refuses a model whose kernels do not compute in the number format asked for.
+def require_dtype(dtype: str, kernels: Kernels, where: str = "CPU", strict: bool = True) -> str:
+    """Refuses a model whose kernels do not compute in the number format asked for; says what of it does where not all do.
 
-    int8: every matrix product reads 8-bit integers, and something beside conversions does.
+    int8: every matrix product reads 8-bit integers (one of them, unless strict), and something beside conversions does.
     fp16: no kernel beside conversions reads fp32, and one reads fp16.
     """
     computing = [(name, types) for name, types in kernels if name not in CONVERSIONS]
     if dtype == "int8":
         products = [(name, types) for name, types in computing if name.endswith(PRODUCTS)]
         wide = [name for name, types in products if not types & {"int8", "uint8"}]
-        if wide:
-            raise ValueError(
-                f"onnxruntime computes {len(wide)} of {len(products)} matrix products in fp32, not in int8{_named(wide)}"
-            )
+        computes = int8_products("onnxruntime computes", len(products), wide, strict, _named(wide))
         if not any(types & {"int8", "uint8"} for _, types in computing):
             raise ValueError(f"onnxruntime computes nothing in int8 here{_named([n for n, _ in computing])}; measure fp32")
-    elif dtype == "fp16":
+        return computes
+    if dtype == "fp16":
         wide = [name for name, types in computing if "float" in types]
         if wide or not any("float16" in types for _, types in computing):
             raise ValueError(
@@ -408,6 +420,7 @@ def require_dtype(dtype: str, kernels: Kernels, where: str = "CPU") -> None:
             )
     else:
         raise ValueError(f"onnxruntime cannot tell whether it computes in {dtype}")
+    return ""
 
 
 def _named(kernels: Sequence[str]) -> str:

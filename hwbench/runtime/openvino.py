@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import High, fixed_shapes, random_inputs
+from hwbench.runtime.base import STRICT, High, fixed_shapes, int8_products, random_inputs
 
 # Importing openvino would otherwise send an event to its makers and leave an id in the home folder.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
@@ -78,9 +78,11 @@ class Node:
 class OpenvinoSession:
     """One infer request whose tensors never change."""
 
-    def __init__(self, compiled: Any, inputs: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, compiled: Any, inputs: Mapping[str, np.ndarray], computes: str = "") -> None:
         import openvino as ov
 
+        self.computes = computes
+        """What of it is in the number format asked for; empty where all is."""
         self._request, self._outputs = compiled.create_infer_request(), len(compiled.outputs)
         self._arrays = list(inputs.values())  # the tensors share their memory
         for i, array in enumerate(self._arrays):
@@ -136,9 +138,10 @@ class Openvino:
         threads = compiled.get_property("INFERENCE_NUM_THREADS")
         if threads != setting["threads"]:
             raise ValueError(f"openvino takes {threads} threads here, not {setting['threads']}; ask for no more than cores")
-        require_dtype(setting["dtype"], executed_nodes(model, compiled))
+        computes = require_dtype(setting["dtype"], executed_nodes(model, compiled), setting.get(STRICT, True))
         kinds = {_name(port): port.get_element_type().to_dtype() for port in model.inputs}
-        return OpenvinoSession(compiled, random_inputs({name: (sides[name], kinds[name]) for name in sides}, high))
+        inputs = random_inputs({name: (sides[name], kinds[name]) for name in sides}, high)
+        return OpenvinoSession(compiled, inputs, computes)
 
 
 def _properties(setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,22 +178,20 @@ def executed_nodes(model: Any, compiled: Any) -> list[Node]:
     return nodes
 
 
-def require_dtype(dtype: str, nodes: Sequence[Node]) -> None:
-    """Refuses a model whose nodes do not compute in the number format asked for."""
+def require_dtype(dtype: str, nodes: Sequence[Node], strict: bool = True) -> str:
+    """Refuses a model whose nodes do not compute in the number format asked for; says what of it does where not all do."""
     products = [(name, node) for node in nodes for name in node.products]
     if dtype == "fp32":
         odd = [node.kind for node in nodes if node.precision in HALVES]
         odd += [name for name, node in products if node.precision in BYTES or any(p in BYTES for p in node.inputs)]
         if odd:
             raise ValueError(f"openvino computes {len(odd)} of {len(nodes)} nodes in another format than fp32: {_named(odd)}")
-        return
+        return ""
     wide = [name for name, node in products if not node.on_bytes]
-    if wide:
-        raise ValueError(
-            f"openvino computes {len(wide)} of {len(products)} matrix products in fp32, not in int8: {_named(wide)}"
-        )
+    computes = int8_products("openvino computes", len(products), wide, strict, f": {_named(wide)}")
     if not any(node.computes_bytes for node in nodes):
         raise ValueError("openvino computes nothing in int8 here; measure fp32")
+    return computes
 
 
 def _named(names: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.runtime.base import NO_CUDA, High, fixed_shapes, random_inputs
+from hwbench.runtime.base import NO_CUDA, STRICT, High, fixed_shapes, int8_products, random_inputs
 
 MODULES = {
     "tensorrt": ("tensorrt", "tensorrt_cu13", "tensorrt_cu12"),
@@ -123,6 +123,9 @@ class Cuda:
 class TensorrtSession:
     """An execution context on a stream of its own; inputs on the device, outputs read back into pinned memory."""
 
+    computes = ""
+    """What of it is in the number format asked for; empty where all is."""
+
     def __init__(self, cuda: Cuda, context: Any, inputs: Mapping[str, np.ndarray], outputs: Tensors) -> None:
         self._cuda, self._context, held = cuda, context, ExitStack()
         weakref.finalize(self, held.close)
@@ -182,6 +185,8 @@ class Built:
     inputs: Tensors
     """In the ONNX model's order, as are the outputs."""
     outputs: Tensors
+    computes: str = ""
+    """What of it is in the number format asked for; empty where all is."""
 
     @property
     def engine_bytes(self) -> int:
@@ -240,7 +245,9 @@ class Tensorrt:
         context = None if engine is None else engine.create_execution_context()
         if context is None:
             raise ValueError(f"TensorRT cannot load the engine it built on {device}: {log.first}")
-        return TensorrtSession(self._open(), context, random_inputs(built.inputs, high), built.outputs)
+        session = TensorrtSession(self._open(), context, random_inputs(built.inputs, high), built.outputs)
+        session.computes = built.computes
+        return session
 
     def _open(self) -> Cuda:
         if self._cuda is None:
@@ -297,14 +304,14 @@ def build(path: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[i
     sides, _ = fixed_shapes({tensor.name: _declared(tensor) for tensor in inputs}, shapes)
     for tensor in inputs:
         tensor.shape = sides[tensor.name]
-    require_dtype(trt, network, setting["dtype"])
+    computes = require_dtype(trt, network, setting["dtype"], setting.get(STRICT, True))
     known = _tensors(trt, inputs), _tensors(trt, [network.get_output(i) for i in range(network.num_outputs)])
     config = builder.create_builder_config()
     config.clear_flag(trt.BuilderFlag.TF32)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise ValueError(f"TensorRT cannot build it: {log.first}")
-    return Built(bytes(plan), network.num_layers, *known)
+    return Built(bytes(plan), network.num_layers, *known, computes)
 
 
 def _declared(tensor: Any) -> list[Any]:
@@ -323,11 +330,11 @@ def _tensors(trt: Any, tensors: Sequence[Any]) -> Tensors:
     return found
 
 
-def require_dtype(trt: Any, network: Any, dtype: str) -> None:
-    """Refuses a network whose types do not state the number format asked for.
+def require_dtype(trt: Any, network: Any, dtype: str, strict: bool = True) -> str:
+    """Refuses a network whose types do not state the number format asked for; says what of it does where not all do.
 
-    fp16: no layer beside conversions reads fp32, and one reads fp16. int8: every matrix product reads what was int8
-    just before, and there is a quantisation. Whether TensorRT then takes an 8-bit kernel is its own choice.
+    fp16: no layer beside conversions reads fp32, and one reads fp16. int8: every matrix product (one, unless strict) reads what
+    was int8 just before, and there is a quantisation. Whether TensorRT then takes an 8-bit kernel is its own choice.
     """
     kinds = trt.LayerType
     layers = [network.get_layer(i) for i in range(network.num_layers)]
@@ -347,10 +354,12 @@ def require_dtype(trt: Any, network: Any, dtype: str) -> None:
         products = [layer for layer in layers if layer.type in (kinds.MATRIX_MULTIPLY, kinds.CONVOLUTION)]
         sources = {layer.name: [origin(tensor) for tensor in read[layer.name]] for layer in products}
         wide = [name for name, found in sources.items() if any(s is None or s.type != kinds.DEQUANTIZE for s in found)]
-        if wide or not any(layer.type == kinds.QUANTIZE for layer in layers):
+        if not any(layer.type == kinds.QUANTIZE for layer in layers):
             raise ValueError(f"TensorRT would compute {len(wide)} of {len(products)} matrix products in fp32, not in int8")
+        return int8_products("TensorRT would compute", len(products), wide, strict)
     elif dtype != "fp32":
         raise ValueError(f"TensorRT is not asked to compute in {dtype}; measure fp32, fp16 or int8")
+    return ""
 
 
 def _make_symmetric(model: Any) -> None:

@@ -283,3 +283,17 @@ def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
     axes.grid(True, axis="x")
     figure.legend(loc="outside right upper")
     return figure
+
+
+@drawn
+def process_levels(levels_ms: Mapping[str, Sequence[float]]) -> Any:
+    """The level that each fresh process of a measurement ran at, a row of dots per model; a bar stands at the lowest."""
+    figure = new_figure(8.5, 1.1 + 0.42 * len(levels_ms))
+    axes = figure.subplots()
+    for y, (levels, colour) in enumerate(zip(levels_ms.values(), SERIES * len(levels_ms), strict=False)):
+        axes.plot(levels, np.full(len(levels), y), "o", color=colour, markersize=5, alpha=0.6, linewidth=0)
+        axes.plot([min(levels)] * 2, [y - 0.3, y + 0.3], color=colour, linewidth=2)
+    axes.set_yticks(range(len(levels_ms)), [name.replace("$", r"\$") for name in levels_ms])  # a $ would begin a formula
+    axes.set(xlabel="level [ms]", ylim=(len(levels_ms) - 0.5, -0.5))
+    axes.grid(True, axis="x")
+    return figure

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from hwbench.device.files import Device
-from hwbench.predictor.model_latency import BOUNDED, MEASURED, MODELLED, Layer, ModelLatency
+from hwbench.predictor.model_latency import BOUNDED, CALIBRATION, MEASURED, MODELLED, PRICES, Layer, ModelLatency
 from hwbench.study import layer_groups, roofline
 from hwbench.study.figures import GREEN, GREY, ORANGE, SERIES
 from hwbench.study.render import MISSING, filled, ms
@@ -29,7 +29,7 @@ TYPES = 14
 """Types with a bar of their own; the rest share one."""
 LONGEST = 96
 """Characters of a name that are shown."""
-PRICE_COLOURS = {MEASURED: GREEN, MODELLED: SERIES[5], BOUNDED: ORANGE}
+PRICE_COLOURS = {MEASURED: GREEN, MODELLED: SERIES[5], BOUNDED: ORANGE, CALIBRATION: GREY}
 TYPE_COLOURS = SERIES[:6]
 """Of the slowest types; all others are grey."""
 STRIP = 1000
@@ -82,16 +82,26 @@ def model_page(found: ModelLatency, device: Device | None) -> str:
             *((plain(kind), colour) for kind, colour in colours.items()),
             *([("other types", GREY)] if len(types) > len(colours) else []),
         ],
-        types=_bars(_rest_together(types), total, colours),
-        groups=_bars(groups, total, colours),
+        types=_bars(_rest_together(types), found, colours),
+        groups=_bars(groups, found, colours),
         rule=plain(grouping.rule, 240),
         strip=_strip(layers, total, colours),
-        bands=_bands(layers, grouping.names, total),
+        bands=_bands(layers, grouping.names),
         strip_length=STRIP,
+        kernels_ms=ms(found.kernels_ms),
+        calibration=_calibration(found),
         **_roofline(found, roof, kernels),
-        slowest=[_slowest_row(kernel, total, roof) for kernel in kernels[:SLOWEST]],
+        slowest=[
+            *(_slowest_row(kernel, total, roof) for kernel in kernels[:SLOWEST]),
+            *_rest_row(kernels[SLOWEST:], total),
+            (*_share_and_ms(found.calibration_ms, total), CALIBRATION, *[""] * 5),
+        ],
+        listed=len(kernels[:SLOWEST]),
         distinct=len(kernels),
-        group_rows=[_group_row(part, total) for part in groups],
+        group_rows=[
+            *(_group_row(part, total) for part in groups),
+            (CALIBRATION, *_share_and_ms(found.calibration_ms, total), *[""] * 3),
+        ],
     )
 
 
@@ -105,8 +115,8 @@ def plain(text: str, longest: int = LONGEST) -> str:
 
 def percent(share: float) -> str:
     """A share of the time; one that is there is never shown as 0."""
-    if 0 < share < 0.0005:
-        return "<\N{NO-BREAK SPACE}0.1\N{NO-BREAK SPACE}%"
+    if 0 < abs(share) < 0.0005:
+        return f"{'<' if share > 0 else '>'}\N{NO-BREAK SPACE}{'-' * (share < 0)}0.1\N{NO-BREAK SPACE}%"
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
@@ -137,10 +147,12 @@ def _facts(found: ModelLatency) -> list[tuple[str, str]]:
 
 
 def _prices(found: ModelLatency) -> list[Segment]:
-    """The shares of the three prices, in one bar."""
+    """The shares of the three prices and of the calibration, in one bar; what is negative has no length."""
+    shares = found.shares
+    longest = sum(max(share, 0.0) for share in shares.values())
     return [
-        Segment(round(100 * share, 3), PRICE_COLOURS[price], f"{percent(share)} {price}")
-        for price, share in found.shares.items()
+        Segment(round(100 * max(share, 0.0) / longest, 3), PRICE_COLOURS[price], f"{percent(share)} {price}")
+        for price, share in shares.items()
     ]
 
 
@@ -152,7 +164,7 @@ def _insights(types: Sequence[Part], kernels: Sequence[Part], total: float) -> l
     kinds = f"{half} of {len(kernels)} different kernels take" if half > 1 else f"One of {len(kernels)} different kernels takes"
     return [
         f"{plain(types[0].name)} takes {percent(types[0].latency_ms / total)} of the time.",
-        f"{kinds} at least half of the time.",
+        f"{kinds} at least half of the kernels' time.",
         f"The slowest one, {_what(each)}, runs {each.runs} times and takes {percent(each.latency_ms / total)}."
         if each.runs > 1
         else f"The slowest one, {_what(each)}, takes {percent(each.latency_ms / total)}.",
@@ -167,10 +179,20 @@ def _rest_together(types: Sequence[Part]) -> list[Part]:
     return [*types[: TYPES - 1], Part(f"{len(rest)} other types", tuple(layer for part in rest for layer in part.layers))]
 
 
-def _bars(parts: Sequence[Part], total: float, colours: Mapping[str, str]) -> list[Bar]:
-    """One bar per part, in pieces by type of kernel; types without a colour of their own are one piece."""
-    longest = max((part.latency_ms for part in parts), default=0.0) or 1.0
-    found = []
+def _calibration(found: ModelLatency) -> str:
+    """What stands between the kernels' prices and the latency."""
+    more = "more" if found.calibration_ms >= 0 else "less"
+    return (
+        f"Whole networks taught that such a model takes {ms(abs(found.calibration_ms), found.latency_ms)} ms {more} than the "
+        f"{ms(found.kernels_ms, found.latency_ms)} ms of its kernels, for caches, memory and calls: that is the calibration."
+    )
+
+
+def _bars(parts: Sequence[Part], found: ModelLatency, colours: Mapping[str, str]) -> list[Bar]:
+    """One bar per part, in pieces by type of kernel, and one for the calibration; types without a colour are one piece."""
+    total, calibration_ms = found.latency_ms, found.calibration_ms
+    longest = max([calibration_ms, *(part.latency_ms for part in parts)]) or 1.0
+    bars = []
     for part in parts:
         own = {name: each for name, each in part.types.items() if name in colours}
         pieces = [(plain(name), colours[name], each) for name, each in own.items()]
@@ -180,27 +202,31 @@ def _bars(parts: Sequence[Part], total: float, colours: Mapping[str, str]) -> li
             Segment(round(100 * each / longest, 3), colour, f"{name}: {ms(each)} ms") for name, colour, each in pieces
         )
         number = f"{len(part.layers)} kernel{'s' * (len(part.layers) != 1)}"
-        found.append(Bar(plain(part.name), ms(part.latency_ms), percent(part.latency_ms / total), number, segments))
-    return found
+        bars.append(Bar(plain(part.name), ms(part.latency_ms), percent(part.latency_ms / total), number, segments))
+    share, latency = _share_and_ms(calibration_ms, total)
+    grey = Segment(round(100 * max(calibration_ms, 0.0) / longest, 3), GREY, f"{CALIBRATION}: {latency} ms")
+    return [*bars, Bar(CALIBRATION, latency, share, CALIBRATION, (grey,))]
 
 
 def _strip(layers: Sequence[Layer], total: float, colours: Mapping[str, str]) -> list[Segment]:
-    """Every kernel where it runs."""
+    """Every kernel where it runs; all of them together are as long as the strip."""
     found, start = [], 0.0
+    kernels_ms = sum(layer.latency_ms for layer in layers)
     for layer in layers:
-        length = STRIP * layer.latency_ms / total
+        length = STRIP * layer.latency_ms / kernels_ms
         colour = colours.get(short_type(layer.type), GREY)
         found.append(Segment(round(length, 3), colour, f"{plain(layer.name)}: {_layer_words(layer, total)}", round(start, 3)))
         start += length
     return found
 
 
-def _bands(layers: Sequence[Layer], groups: Sequence[str], total: float) -> list[Segment]:
+def _bands(layers: Sequence[Layer], groups: Sequence[str]) -> list[Segment]:
     """Neighbours of one group, as bands below the strip in two alternating greys."""
     found: list[Segment] = []
     start, last = 0.0, None
+    kernels_ms = sum(layer.latency_ms for layer in layers)
     for layer, group in zip(layers, groups, strict=True):
-        length = STRIP * layer.latency_ms / total
+        length = STRIP * layer.latency_ms / kernels_ms
         if group == last:
             found[-1] = replace(found[-1], length=round(start + length - found[-1].start, 3))
         else:
@@ -221,7 +247,7 @@ def _roofline(found: ModelLatency, roof: roofline.Roof | None, kernels: Sequence
         "frame": roofline,
         "roofline": drawing,
         "dots": [(dot, PRICE_COLOURS[dot.kernel.layers[0].price], _kernel_words(dot.kernel, found.latency_ms)) for dot in dots],
-        "price_key": list(PRICE_COLOURS.items()),
+        "price_key": [(price, PRICE_COLOURS[price]) for price in PRICES],
         "roof_words": [left_out, _roof_words(found, roof, kernels)],
     }
 
@@ -255,6 +281,18 @@ def _slowest_row(kernel: Part, total: float, roof: roofline.Roof | None) -> tupl
         reached,
         plain(first.name) or MISSING,
     )
+
+
+def _rest_row(kernels: Sequence[Part], total: float) -> list[tuple[str, ...]]:
+    """One row for all kernels that have none of their own."""
+    if not kernels:
+        return []
+    share, latency = _share_and_ms(sum(kernel.latency_ms for kernel in kernels), total)
+    return [(share, latency, f"{len(kernels)} others", str(sum(kernel.runs for kernel in kernels)), *[""] * 4)]
+
+
+def _share_and_ms(part_ms: float, total: float) -> tuple[str, str]:
+    return percent(part_ms / total), ms(part_ms)
 
 
 def _group_row(part: Part, total: float) -> tuple[str, ...]:

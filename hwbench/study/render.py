@@ -124,9 +124,9 @@ def numbered(sections: Sequence[Section]) -> list[Section]:
     return [(title, [number(block) for block in blocks]) for title, blocks in sections]
 
 
-def html(title: str, subtitle: str, sections: Sequence[Section]) -> str:
-    """The report as one page that opens without network."""
-    return filled(TEMPLATE, title=title, subtitle=subtitle, sections=sections)
+def html(title: str, subtitle: str, sections: Sequence[Section], kind: str = "hwbench report") -> str:
+    """The report as one page that opens without network; `kind` is the verb that made it."""
+    return filled(TEMPLATE, title=title, subtitle=subtitle, sections=sections, kind=kind)
 
 
 def filled(template: str, **values: Any) -> str:

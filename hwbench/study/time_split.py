@@ -1,6 +1,6 @@
 """A model's latency split up: by type of kernel, by part of the model, by distinct kernel.
 
-Milliseconds of one run. Each split adds up to the model's latency: it holds every kernel once.
+Milliseconds of one run. Each split holds every kernel once: with the calibration it adds up to the model's latency.
 """
 
 from __future__ import annotations

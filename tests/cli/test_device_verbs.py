@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hwbench.cli.device import app
-from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.errors import MeasurementError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace, packaged
 from hwbench.device import files
+from hwbench.device.transport.base import WorkerLost
 from hwbench.predictor.known import known_of
 
 
@@ -32,12 +33,13 @@ def test_the_list_says_what_can_be_reached(tmp_path):
     files.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
     rows = {row["name"]: row for row in json.loads(run("list", "--workspace", tmp_path, "--json"))}
     assert set(rows) >= {p.stem for p in (Path(files.__file__).parents[2] / "devices").glob("*.toml")} | {"desk-pi"}
-    assert (rows["desk-pi"]["reach"], rows["desk-pi"]["reachable"]) == ("ssh", "yes")
+    assert rows["desk-pi"]["reach"] == "ssh"
+    assert rows["desk-pi"]["reachable"] == f"not tried; run: hwbench device setup desk-pi --workspace {tmp_path}"
     assert rows["raspberry-pi-4"]["reachable"].startswith("no [ssh] host in its file")
     assert rows["nvidia-rtx-4090"]["reachable"] == "only its data sheet is known"
     assert rows["emulated-cortex-a72"]["reachable"].endswith("Run: hwbench device setup emulated-cortex-a72")
     shown = {line.split("│")[1].strip(): line for line in run("list", "--workspace", tmp_path).splitlines() if "│" in line}
-    assert shown["desk-pi"].split("│")[2].strip() == "ssh"
+    assert shown["desk-pi"].split("│")[2].strip() == "ssh, not tried"
     assert "measure: profile, fit, verify" in shown["desk-pi"]
     assert shown["nvidia-rtx-4090"].split("│")[2].strip() == "no"
 
@@ -65,7 +67,7 @@ def test_the_list_says_what_is_known_and_what_can_be_asked(tmp_path):
 
 def test_a_device_that_cannot_be_measured_is_not_told_to_be_profiled(tmp_path):
     rows = json.loads(run("list", "--workspace", tmp_path, "--json"))
-    names = {row["name"] for row in rows if row["reachable"] != "yes"}
+    names = {row["name"] for row in rows if row["unreachable"]}
     assert {"nvidia-rtx-4090", "raspberry-pi-4", "snapdragon-8-gen-2", "emulated-x86-64"} <= names
     assert all(row["measure"] is None for row in rows if row["name"] in names)
     name = ""
@@ -128,7 +130,7 @@ def test_add_writes_into_the_workspace_and_shows_it(tmp_path):
     asked = ("add", "desk-pi", "--like", "raspberry-pi-5", "--ssh", "pi@desk", "--option", "Port=22", "--option", "User=me")
     document = json.loads(run(*asked, "--workspace", tmp_path, "--json"))
     assert document["ssh"] == {"host": "pi@desk", "options": ["Port=22", "User=me"]}
-    assert document["reachable"] == "yes"
+    assert document["reachable"].startswith("not tried")
     assert Path(document["path"]) == tmp_path / "devices" / "desk-pi.toml"
     with pytest.raises(UsageError, match="already"):
         run(*asked, "--workspace", tmp_path)
@@ -152,11 +154,40 @@ def test_setup_sets_an_emulator_up(tmp_path, monkeypatch):
     assert asked == ["cortex-a72", "x86-64"]
 
 
-def test_what_needs_no_setup_says_so(tmp_path):
+def test_setup_reaches_for_a_board_and_what_was_found_is_kept(tmp_path, monkeypatch):
     files.add("desk-pi", "raspberry-pi-4", "pi@desk", workspace=tmp_path)
-    shown = run("setup", "desk-pi", "--workspace", tmp_path)
-    assert shown.strip() == "Device desk-pi needs no set-up: its reach is ssh."
+    answers = iter([WorkerLost("unreachable", "no route to pi@desk"), {"machine": "aarch64", "runtime_version": "1.2"}])
+
+    def greet(plan: object) -> dict[str, str]:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("hwbench.profiler.host.greet", greet)
+    with pytest.raises(MeasurementError, match=r"Device desk-pi cannot be measured \(unreachable\): no route to pi@desk\."):
+        run("setup", "desk-pi", "--workspace", tmp_path)
+    shown = json.loads(run("show", "desk-pi", "--workspace", tmp_path, "--json"))["reachable"]
+    assert shown.startswith("failed on ")
+    assert shown.endswith(": no route to pi@desk")
+    said = run("setup", "desk-pi", "--workspace", tmp_path, "--runtime", "ncnn").strip()
+    assert said == "Device desk-pi is ready: it answered, aarch64 with ncnn 1.2."
+    rows = {row["name"]: row for row in json.loads(run("list", "--workspace", tmp_path, "--json"))}
+    assert rows["desk-pi"]["reachable"].startswith("yes, it answered on ")
+    path = tmp_path / "devices" / "desk-pi.toml"
+    path.write_text(path.read_text().replace("pi@desk", "pi@other"))
+    shown = json.loads(run("show", "desk-pi", "--workspace", tmp_path, "--json"))["reachable"]
+    assert shown.startswith("not tried")
+
+
+def test_what_needs_no_setup_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("hwbench.device.peaks.measure", lambda *_: {})
+    here = files.detect(tmp_path).name
+    shown = run("setup", here, "--workspace", tmp_path)
+    assert shown.strip() == f"Device {here} needs no set-up: its reach is local."
+    with pytest.raises(UsageError, match=r"is set up for every runtime: leave out --runtime\."):
+        run("setup", here, "--workspace", tmp_path, "--runtime", "ncnn")
     with pytest.raises(UsageError, match=r"Device nvidia-l4 cannot be set up: only its data sheet is known\."):
         run("setup", "nvidia-l4", "--workspace", tmp_path)
-    with pytest.raises(UnknownName, match="Unknown device 'cortex-a72'"):
+    with pytest.raises(UnknownName, match=r"Unknown device 'cortex-a72'\. Did you mean emulated-cortex-a72 or raspberry-pi-4"):
         run("setup", "cortex-a72", "--workspace", tmp_path)

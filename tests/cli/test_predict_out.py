@@ -21,7 +21,7 @@ FACTS = {"name": "here/onnx", "predictor": "onnx", "spaces": ["bert"], "fitted_a
 KEY = "kernel(attributes=none,inputs=f1x8x8_w8x8,outputs=f1x8x8,type=MatMul,v=1)"
 TARGET = {"device": "amd-epyc-25-1-1-2c", "runtime": "onnxruntime", "setting": "fp32-b1-t1-back-to-back", "statistic": "min"}
 MODEL = ModelLatency(
-    **TARGET, model="m.onnx", latency_ms=3.0, low_ms=2.5, high_ms=4.0, fused={}, source="somewhere", predictor=FACTS,
+    **TARGET, model="m.onnx", latency_ms=4.0, low_ms=3.5, high_ms=5.0, fused={}, source="somewhere", predictor=FACTS,
     layers=(Layer("/a/MatMul", "MatMul", KEY, 2.0, MEASURED, 0.01, 1, 1e6, 1e5),
             Layer("/b/MatMul", "MatMul", KEY.replace("8x8", "8x4"), 1.0, MODELLED, 0.2)),
 )  # fmt: skip
@@ -57,7 +57,7 @@ def test_a_page_of_a_model(answered, tmp_path, option):
     said = predict("m.onnx", option, out)
     page = out.read_text()
     assert page.startswith("<!DOCTYPE html>")
-    assert "3.000 ms" in page
+    assert "4.000 ms" in page
     assert 'class="roof"' in page  # the device's file was found
     assert said.splitlines()[-1] == f"written: {out}"
     assert [path.name for path in out.parent.iterdir()] == ["page.HTML"]
@@ -73,8 +73,21 @@ def test_kernels_of_a_model_as_a_table(answered, tmp_path):
     predict("m.onnx", "--out", tmp_path / "k.csv")
     rows = list(csv.DictReader((tmp_path / "k.csv").read_text().splitlines()))
     assert [(row["name"], row["group"], row["share"], row["price"]) for row in rows] == [
-        ("/a/MatMul", "a", str(2 / 3), "measured"),
-        ("/b/MatMul", "b", str(1 / 3), "modelled"),
+        ("/a/MatMul", "a", "0.5", "measured"),
+        ("/b/MatMul", "b", "0.25", "modelled"),
+        ("calibration", "", "0.25", "calibration"),
+    ]
+
+
+def test_the_printed_column_adds_up_to_the_latency(answered):
+    lines = [
+        [cell.strip() for cell in line.split("│")] for line in predict("m.onnx", "--layers", 1).splitlines() if "│" in line
+    ]
+    assert [cells[1:5] for cells in lines] == [
+        ["MatMul f1x8x8 w8x8 -> f1x8x8", "1", "2", "50.0%"],
+        ["1 other kernel", "1", "1", "25.0%"],
+        ["calibration", "-", "1", "25.0%"],
+        ["all", "-", "4", "100.0%"],
     ]
 
 
@@ -95,15 +108,30 @@ def test_architectures_as_a_table(answered, tmp_path):
     assert said.splitlines()[-1] == f"written: {tmp_path / 'a.csv'}"
 
 
+def test_a_folder_gets_every_form(answered, tmp_path):
+    said = predict("m.onnx", "--out", tmp_path / "all")
+    names = ["predict.html", "predict.csv", "predict.json"]
+    assert said.splitlines()[-3:] == [f"written: {tmp_path / 'all' / name}" for name in names]
+    dotted = tmp_path / "v1.2"
+    dotted.mkdir()
+    predict("--space", "bert", "--arch", "a.json", "--out", dotted)
+    assert sorted(path.name for path in dotted.iterdir()) == ["predict.csv", "predict.json"]
+    (tmp_path / "plain").write_text("kept")
+    with pytest.raises(UsageError, match="is a file without an ending; give a folder"):
+        predict("m.onnx", "--out", tmp_path / "plain")
+    assert (tmp_path / "plain").read_text() == "kept"
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (("m.onnx", "--out", "o.parquet"), "--out o.parquet: a model's answer can be written as .html or .csv or .json."),
-        (("m.onnx", "--out", "page"), "--out page: a model's answer can be written as .html or .csv or .json."),
+        (("m.onnx", "--out", "o.parquet"),
+         "--out o.parquet: a model's answer can be written as .html or .csv or .json, or into a folder."),
         (("--space", "bert", "--arch", "a.json", "--out", "p.html"),
-         "--out p.html: answers for architectures can be written as .csv or .json; a page (.html) is made of one MODEL.onnx."),
+         "--out p.html: answers for architectures can be written as .csv or .json, or into a folder; a page (.html) is made of "
+         "one MODEL.onnx."),
         (("--space", "bert", "--arch", "a.json", "--out", "p.txt"),
-         "--out p.txt: answers for architectures can be written as .csv or .json."),
+         "--out p.txt: answers for architectures can be written as .csv or .json, or into a folder."),
     ],
 )  # fmt: skip
 def test_other_endings_are_refused_before_anything_is_computed(answered, asked, said):

@@ -18,6 +18,7 @@ VALUES = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float64": st.floats(allow_nan=False),
     "bool": st.booleans(),
+    "shapes": st.lists(st.lists(st.integers(0, 2**40), max_size=3), max_size=3),
     "numbers": st.dictionaries(st.text(max_size=5), st.none() | st.floats(allow_nan=False), max_size=3),
 }
 SMALL = Table(

@@ -319,3 +319,32 @@ def test_a_board_that_cannot_be_added_leaves_nothing(tmp_path, arguments, said):
         files.add(*arguments, workspace=tmp_path)
     assert said in one_line(error)
     assert not list(tmp_path.rglob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("pi4", "raspberry-pi-4?"),
+        ("rpi-5", "raspberry-pi-5?"),
+        ("Pi", "raspberry-pi-4 or raspberry-pi-5?"),
+        ("4090", "nvidia-rtx-4090?"),
+        ("rtx4090", "nvidia-rtx-4090?"),
+        ("orin", "jetson-orin-nano?"),
+        ("t4", "nvidia-tesla-t4?"),
+        ("bcm2711", "raspberry-pi-4?"),
+        ("a72", "emulated-cortex-a72 or raspberry-pi-4"),
+    ],
+)
+def test_a_short_name_is_answered_with_what_it_is_like(tmp_path, asked, meant):
+    with pytest.raises(UnknownName) as error:
+        files.get(asked, tmp_path)
+    assert f"Unknown device '{asked}'. Did you mean {meant}" in one_line(error)
+
+
+def test_what_is_like_no_device_is_answered_with_the_list(tmp_path):
+    (tmp_path / "devices").mkdir()
+    (tmp_path / "devices" / "torn.toml").write_text("name =")
+    with pytest.raises(UnknownName, match=r"Unknown device '-'\. Available: amd-epyc"):
+        files.get("-", tmp_path)
+    with pytest.raises(UnknownName, match="Did you mean raspberry-pi-"):
+        files.get("rasberry-pi4", tmp_path)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -53,6 +56,24 @@ def test_a_process_has_held_some_memory():
     before = machine.peak_memory_bytes()
     held = bytearray(os.urandom(1)) * (before + (64 << 20))
     assert machine.peak_memory_bytes() >= len(held) - (32 << 20)  # bytes, not kilobytes
+
+
+def test_what_the_starting_process_held_does_not_count():
+    """Linux hands the peak of whoever starts a process on to it, as `getrusage` tells it."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("this system does not tell a process's own peak")
+    held = bytearray(os.urandom(1)) * (256 << 20)
+    code = "from hwbench.device.agent import machine; print(machine.peak_memory_bytes())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < len(held)
+
+
+def test_a_peak_is_read_where_the_system_tells_it(tmp_path):
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nVmHWM:\t  1234 kB\nVmRSS:\t 99 kB\n")
+    assert machine.peak_memory_bytes(str(status)) == 1234 * 1024
+    status.write_text("Name:\tpython\n")
+    assert machine.peak_memory_bytes(str(status)) == machine.peak_memory_bytes(str(tmp_path / "none")) > 0
 
 
 class Told:

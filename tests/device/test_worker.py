@@ -255,6 +255,7 @@ def test_loading_times_the_first_run_apart(clock, tmp_path):
     answer = busy.answer(asked_to_load(tmp_path, "x"))
     assert (answer["status"], answer["load_ms"], answer["first_ms"], answer["inner"]) == ("ok", 70.0, 30.0, 1)
     assert answer["memory_bytes"] >= answer["memory_before_bytes"] > 0
+    assert answer["computes"] == ""
     assert clock.log[:2] == ["x", "x keeps"]
     assert clock.log.count("x keeps") == 1
 

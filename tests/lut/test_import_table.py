@@ -147,8 +147,12 @@ def test_rows_keep_their_provenance(tmp_path, table):
         measured = ("latency_min_ms", "latency_median_ms", "min_spread", "verdict", "latency_fastest_ms", "overhead_ms")
         assert all(row[name] is None for name in measured), "nothing of it was measured by hwbench"
         assert (row["processes"], row["samples"]) == (0, 0)
+        assert (row["device"], row["runtime"], row["measured_at"]) == ("note-10", "tflite", None)
+        assert row["sizes"], "what the key says can be read"
     assert rows[KEYS[LOGITS][1]]["flops"] == 2 * 1536 * 1000
     assert rows[KEYS[CONV][1]]["flops"] is None
+    assert rows[KEYS[CONV][1]]["input_shapes"] is None, "no op of ours says what it reads"
+    assert rows[KEYS[LOGITS][1]]["output_shapes"] == [[1000]]
     told = footer["imported"]
     assert told["sha256"] == hashlib.sha256(table.read_bytes()).hexdigest()
     assert (told["file"], told["style"], told["source"]) == ("lookup.yaml", "once-for-all", "authors, licence")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +80,26 @@ def test_the_fold_by_hand(tmp_path):
     assert row["bytes_moved"] == 2 * 3 * 4 * 4  # read and written once
 
 
+KERNEL = OpSpec.parse("kernel(attributes=none,inputs=f1x197x192_w192x768_v0.n1,outputs=f1x197x768,type=MatMul,version=13)")
+
+
+def test_a_row_says_what_it_is_and_where_it_comes_from(tmp_path):
+    linear = OpSpec.of("linear", tokens=3, **{"in": 4}, out=5)
+    folder = tmp_path / "desk-pi"
+    rows = table(folder, *taken(linear), *taken(KERNEL)).rows
+    row, kernel = rows[linear.key, Setting().key], rows[KERNEL.key, Setting().key]
+    assert (row["op"], dict(row["sizes"])) == ("linear", {"in": 4.0, "out": 5.0, "tokens": 3.0})
+    assert (row["input_shapes"], row["output_shapes"]) == ([[3, 4]], [[3, 5]])
+    assert row["weight_shapes"] == [[5, 4], [5]]
+    assert (kernel["op"], dict(kernel["sizes"])) == ("MatMul", {})
+    shapes = ([[1, 197, 192]], [[192, 768]], [[1, 197, 768]])
+    assert (kernel["input_shapes"], kernel["weight_shapes"], kernel["output_shapes"]) == shapes
+    for each in (row, kernel):
+        assert (each["device"], each["runtime"]) == ("desk-pi", "onnxruntime")
+    last = [json.loads(line) for line in (folder / "onnxruntime.samples.jsonl").read_text().splitlines()][-1]
+    assert (last["key"], kernel["measured_at"]) == (KERNEL.key, last["taken_at"])
+
+
 def test_a_row_that_does_not_repeat_says_so(tmp_path):
     row = table(tmp_path, *taken(GELU), precision=0.04).rows[GELU.key, Setting().key]
     assert (row["status"], row["verdict"]) == ("ok", "noisy")
@@ -121,15 +143,19 @@ def test_settings_stay_apart_and_other_machines_stay_out(tmp_path):
     assert found.environment == HERE
 
 
-def test_a_fold_can_be_repeated_and_read_back(tmp_path):
+def test_a_fold_can_be_repeated_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("hwbench.lut.journal.datetime", SimpleNamespace(now=lambda _: datetime(2026, 11, 18, tzinfo=UTC)))
     samples = [*taken(RELU), *taken(GELU), *failed(ADD, "refused", "no")]
-    first = table(tmp_path, *samples)
+    here, there = tmp_path / "a" / "device", tmp_path / "b" / "device"
+    for folder in (here, there):
+        folder.mkdir(parents=True)
+    first = table(here, *samples)
     before = first.path.read_bytes()
-    again = fold(Journal(tmp_path / "onnxruntime.samples.jsonl"), first.path, HERE, 0.06)
+    again = fold(Journal(here / "onnxruntime.samples.jsonl"), first.path, HERE, 0.06)
     assert again == first == Lut.read(first.path)
     assert first.path.read_bytes() == before
-    shuffled = table(tmp_path / "other", *samples[::-1])
-    assert (tmp_path / "other" / "onnxruntime.parquet").read_bytes() == before  # rows are sorted: a diff means something
+    shuffled = table(there, *samples[::-1])
+    assert (there / "onnxruntime.parquet").read_bytes() == before  # rows are sorted: a diff means something
     assert [key for key, _ in shuffled.rows] == sorted(key for key, _ in shuffled.rows)
 
 

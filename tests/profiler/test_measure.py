@@ -20,7 +20,7 @@ from hwbench.device import files
 from hwbench.lut.latency import level
 from hwbench.lut.sample import Sample, StartUp
 from hwbench.profiler import measure as profiler_measure
-from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY, measure
+from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY, NothingBefore, measure
 from hwbench.profiler.onnx_inputs import OpenInputs, fixed, input_sides
 from hwbench.profiler.plan import Item, Plan
 
@@ -116,11 +116,68 @@ def test_start_ups_are_three_and_their_median_counts(document):
     assert document["peak_memory_bytes"] == max(s["memory_bytes"] for s in starts)
 
 
-def test_nothing_is_written_into_the_workspace_but_the_file_of_its_device(tmp_path, elsewhere):
-    measure(model(tmp_path / "a.onnx", 2, 3), policy=ONE)
-    assert [path.relative_to(elsewhere) for path in elsewhere.rglob("*") if path.is_file()] == [
-        Path("devices", f"{files.local_name()}.toml")
+def test_a_workspace_holds_the_file_of_its_device_and_what_was_measured(tmp_path):
+    place = tmp_path / "place"
+    measure(model(tmp_path / "a.onnx", 2, 3), policy=ONE, workspace=place)
+    name = files.local_name()
+    assert sorted(path.relative_to(place) for path in place.rglob("*") if path.is_file()) == [
+        Path("devices", f"{name}.toml"),
+        Path("measurements", name, "onnxruntime.jsonl"),
     ]
+
+
+# What was measured before
+
+
+def test_a_model_is_compared_with_its_last_measurement(tmp_path):
+    path = model(tmp_path / "a.onnx", 2, 3)
+    with pytest.raises(NothingBefore, match=r"^No measurement of .*a\.onnx with these shapes"):
+        measure(path, policy=ONE, workspace=tmp_path, against="LAST")
+    (before,) = measure(path, policy=ONE, workspace=tmp_path)
+    (now,) = measure(path, policy=ONE, workspace=tmp_path, against="LAST", fail_if_slower=1e9)
+    found = now["compared_with_last"]
+    assert (found["before_ms"], found["measured_at"]) == (before["latency_min_ms"], before["measured_at"])
+    assert found["ratio"] == pytest.approx(now["latency_min_ms"] / before["latency_min_ms"])
+    assert found["low"] < found["ratio"] < found["high"]
+    assert (found["changed"], now["too_slow"]) == ((), [])
+    assert (now["device"], now["shapes"], len(now["levels_ms"])) == (files.local_name(), {"x": [2, 3]}, now["processes"])
+    (later,) = measure(path, policy=ONE, workspace=tmp_path, against="LAST")
+    assert later["compared_with_last"]["before_ms"] == now["latency_min_ms"]
+    assert "too_slow" not in later
+
+
+def test_what_is_too_slow_is_never_what_the_next_is_held_against(tmp_path):
+    path = model(tmp_path / "a.onnx", 2, 3)
+    (before,) = measure(path, policy=ONE, workspace=tmp_path)
+    stored = tmp_path / "measurements" / files.local_name() / "onnxruntime.jsonl"
+    quick = {**json.loads(stored.read_text()), "latency_min_ms": before["latency_min_ms"] / 1e6}
+    stored.write_text(json.dumps(quick) + "\n")  # so that nothing of this machine decides
+    (now,) = measure(path, policy=ONE, workspace=tmp_path, against="LAST", fail_if_slower=0.05)
+    assert now["too_slow"] == ["compared_with_last"]
+    assert now["compared_with_last"]["answer"] == "slower"
+    (again,) = measure(path, policy=ONE, workspace=tmp_path, against="LAST", fail_if_slower=0.05)
+    assert again["compared_with_last"]["before_ms"] == quick["latency_min_ms"]
+
+
+def test_what_cannot_be_kept_is_answered_all_the_same(tmp_path):
+    measure(model(tmp_path / "a.onnx", 2, 3), policy=ONE, workspace=tmp_path)  # which also describes the device
+    stored = tmp_path / "measurements" / files.local_name() / "onnxruntime.jsonl"
+    stored.unlink()
+    stored.mkdir()
+    (found,) = measure(tmp_path / "a.onnx", policy=ONE, workspace=tmp_path)
+    assert found["latency_min_ms"] > 0
+    assert [note for note in found["notes"] if note.startswith("not kept to be compared with later: Cannot write ")]
+
+
+def test_slower_than_what_is_asked_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(profiler_measure.host, "start_up", lambda *_: pytest.fail("a worker was started"))
+    path = model(tmp_path / "a.onnx", 2, 3)
+    with pytest.raises(UsageError, match="--fail-if-slower needs something to compare with"):
+        measure(path, policy=ONE, fail_if_slower=0.05)
+    with pytest.raises(UsageError, match="--strict is about int8"):
+        measure(path, policy=ONE, strict=True)
+    with pytest.raises(UsageError, match="There is no measurement at"):
+        measure(path, policy=ONE, against=tmp_path / "none.json")
 
 
 # Open shapes
@@ -297,7 +354,7 @@ def samples(pairs: dict[int, list[tuple[float, float]]]) -> list[Sample]:
 
 def invented(key: str, load_ms: float = 1.0, first_ms: float = 1.0) -> profiler_measure._Model:
     starts = (StartUp(load_ms, first_ms, 0, 0),)
-    return profiler_measure._Model(Path(key), Item(key, {}, lambda: ("", "")), 1, starts)
+    return profiler_measure._Model(Path(key), Item(key, {}, lambda: ("", "")), {}, starts)
 
 
 A, B = invented("a"), invented("b")
@@ -384,6 +441,28 @@ def test_int8_measures_a_converted_copy_and_leaves_the_file_alone(tmp_path):
     assert (found["dtype"], found["batch"], found["model"]) == ("int8", 16, str(path))
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def half_quantised(path: Path) -> Path:
+    """Two products: MatMul, which the quantiser knows, and FusedMatMul, which it does not."""
+    weights = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    sides = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 16]) for name in "xy"}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("FusedMatMul", ["a", "w"], ["y"], domain="com.microsoft", alpha=0.5),
+    ]
+    graph = helper.make_graph(nodes, "g", [sides["x"]], [sides["y"]], [numpy_helper.from_array(weights, "w")])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def test_a_model_that_is_partly_int8_is_measured_and_says_so(tmp_path):
+    path = half_quantised(tmp_path / "m.onnx")
+    (found,) = measure(path, dtype="int8", policy=ONE)
+    assert found["notes"] == ["1 of 2 products in int8, the others in fp32: FusedMatMul"]
+    with pytest.raises(MeasurementError, match="computes 1 of 2 matrix products in fp32, not in int8: FusedMatMul"):
+        measure(path, dtype="int8", strict=True, policy=ONE)
 
 
 def test_a_file_with_nothing_to_convert_says_so(tmp_path):

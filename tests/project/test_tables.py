@@ -21,6 +21,7 @@ from hwbench.optimize.schema import TRIALS
 from hwbench.study.schema import VERIFICATION
 from tests.core.test_schema import VALUES, check_rows_come_back, rows_of
 
+KERNEL = "kernel(attributes=none,inputs=f1x197x192_w192x768_v0.n1,outputs=f1x197x768,type=MatMul,version=13)"
 TABLES = (LUT, NETWORKS, TRIALS, VERIFICATION)
 
 
@@ -70,7 +71,8 @@ def write_first_version(path, table: Table) -> list[dict]:
         named = {name: f"{value}{i}" if name in ("key", "architecture") else value for name, value in (before | after).items()}
         first, last = ({name: named[name] for name in part} for part in (before, after))
         rows.append({**first, **setting, **counted, **last})
-    types = {c.name: {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64()}[c.type] for c in table.columns}
+    kinds = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64()}
+    types = {c.name: kinds[c.type] for c in table.columns if c.name in rows[0]}
     data = pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in rows[0]})
     digest = hashlib.sha256()
     for name in data.schema.names:
@@ -94,6 +96,33 @@ def test_version_1_is_read_and_its_status_told_apart_from_its_verdict(tmp_path, 
         assert {row[name] for name in added & set(row) - {"verdict"}} == {None}  # nothing is invented
     assert footer["environment"] == {"cores": 2}
     assert path.read_bytes() == before
+
+
+LATER = ("sizes", "input_shapes", "weight_shapes", "output_shapes", "device", "runtime", "measured_at")
+
+
+@pytest.mark.parametrize("table", [LUT, NETWORKS], ids=lambda table: table.name)
+def test_version_3_is_read_and_what_it_did_not_say_is_null(tmp_path, table):
+    path = tmp_path / "old.parquet"
+    before = replace(table, version=3, columns=tuple(c for c in table.columns if c.name not in LATER))
+    row = {"key": KERNEL, "op": "kernel", "space": "bert", "architecture": "{}", **Setting().__dict__, "processes": 3,
+           "samples": 9, "status": "ok", "latency_min_ms": 2.0}  # fmt: skip
+    known = {c.name for c in before.columns}
+    schema.write(path, before, [{name: value for name, value in row.items() if name in known}], {})
+    (found,) = schema.read(path, table)[0].to_pylist()
+    assert {found[name] for name in LATER if name in found} == {None}
+    assert (found["key"], found["latency_min_ms"]) == (KERNEL, 2.0)
+    assert found.get("op", "kernel") == "kernel", "as it was stored"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_a_file_says_what_every_column_means(tmp_path, table):
+    path = tmp_path / "table.parquet"
+    schema.write(path, table, [], {})
+    stored = {field.name: {k.decode(): v.decode() for k, v in field.metadata.items()} for field in pq.read_schema(path)}
+    assert {name: (said["description"], said["unit"]) for name, said in stored.items()} == {
+        c.name: (c.meaning, c.unit) for c in table.columns
+    }
 
 
 def test_trials_of_version_1_are_read_and_their_costs_are_unknown(tmp_path):

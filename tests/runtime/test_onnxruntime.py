@@ -188,6 +188,16 @@ def test_a_format_that_is_not_computed_is_refused(dtype, kernels, said):
     assert str(refused.value).startswith(said)
 
 
+def test_a_few_products_in_fp32_are_said_unless_all_must_be_int8():
+    kernels = [*[("QLinearMatMul", BYTES)] * 4, ("DequantizeLinear", BYTES), ("Gemm", FLOAT)]
+    assert require_dtype("int8", kernels, strict=False) == "4 of 5 products in int8, the others in fp32: Gemm"
+    assert require_dtype("int8", kernels[:4], strict=False) == require_dtype("int8", kernels[:4]) == ""
+    with pytest.raises(ValueError, match="1 of 1 matrix products in fp32, not in int8: Gemm"):
+        require_dtype("int8", [("QLinearAdd", BYTES), ("Gemm", FLOAT)], strict=False)
+    with pytest.raises(ValueError, match="computes fp16 in fp32"):
+        require_dtype("fp16", [("MatMul", FLOAT), ("MatMul", HALF)], strict=False)
+
+
 def test_an_fp32_file_is_not_int8(model):
     with pytest.raises(ValueError, match=r"^onnxruntime computes 1 of 1 matrix products in fp32, not in int8: MatMul$"):
         Onnxruntime().load(str(model), {**SETTING, "dtype": "int8"}, {}, {"x": (7, 4, 5)})

@@ -175,6 +175,13 @@ def test_a_format_that_is_computed_passes(dtype, nodes):
     require_dtype(dtype, nodes)
 
 
+def test_a_few_products_in_fp32_are_said_unless_all_must_be_int8():
+    nodes = [Node("FullyConnected", "u8"), Node("MatMul", "f32")]
+    assert require_dtype("int8", nodes, strict=False) == "1 of 2 products in int8, the others in fp32: MatMul"
+    with pytest.raises(ValueError, match="1 of 1 matrix products in fp32"):
+        require_dtype("int8", nodes[1:], strict=False)
+
+
 @pytest.mark.parametrize(
     ("dtype", "nodes", "said"),
     [

@@ -89,19 +89,31 @@ def test_the_headline_says_the_answer_and_what_of_it_is_known_how():
     assert "11.400 ms 10.260 to 13.680 ms, 90 % interval" in shown
     assert "fastest run (min), 22 kernels" in shown
     (stack,) = of_class(page, "div", "stack")
-    assert [each.get("title").replace("\xa0", " ") for each in stack] == ["89.9 % measured", "8.8 % modelled", "1.3 % bounded"]
+    assert [each.get("title").replace("\xa0", " ") for each in stack] == [
+        "89.9 % measured", "8.8 % modelled", "1.3 % bounded", "0.0 % calibration",
+    ]  # fmt: skip
     widths = [float(re.search(r"width:([\d.]+)%", each.get("style"))[1]) for each in stack]
     assert widths == pytest.approx([100 * share for share in found.shares.values()], abs=1e-3)
     for said in ("the loop runs 7 times", "tokens 1x128", "6 Gelu", "predictors/here"):
         assert said in shown
 
 
-def test_every_split_adds_up_to_the_latency():
-    found = encoder()
+@pytest.mark.parametrize("latency_ms", [11.4, 14.0, 10.5])
+def test_every_split_and_the_calibration_add_up_to_the_latency(latency_ms):
+    found = replace(encoder(), latency_ms=latency_ms)
+    assert found.calibration_ms == pytest.approx(latency_ms - 11.4)
     page = model_page(found, DEVICE)
-    rows = table(page, "groups")
-    assert sum(float(row[2]) for row in rows) == pytest.approx(found.latency_ms, abs=1e-3)
+    *rows, calibration = table(page, "groups")
+    assert calibration[0] == "calibration"
+    assert sum(float(row[2]) for row in [*rows, calibration]) == pytest.approx(latency_ms, abs=1e-3)
+    assert sum(float(row[1]) for row in table(page, "slowest")) == pytest.approx(latency_ms, abs=1e-3)
     assert sum(int(row[3]) for row in rows) == len(found.layers)
+    (stack,) = of_class(page, "div", "stack")
+    widths = [float(re.search(r"width:([\d.]+)%", each.get("style"))[1]) for each in stack]
+    assert min(widths) >= 0
+    assert sum(widths) == pytest.approx(100, abs=0.01)
+    more = "less" if latency_ms < 11.4 else "more"
+    assert f"ms {more} than the 11.400 ms of its kernels" in text(parsed(page))
     shown = [float(text(each).split()[2]) for each in of_class(page, "div", "value")]
     assert sum(shown) == pytest.approx(2 * found.latency_ms, abs=1e-3)  # by type and by group
     strip = [each for each in of_class(page, "svg", "strip")[0] if each.get("class") is None]
@@ -114,20 +126,22 @@ def test_every_split_adds_up_to_the_latency():
 
 
 def test_repeats_are_one_row_of_the_slowest_kernels():
-    first, second, *rest = table(model_page(encoder(), DEVICE), "slowest")
+    first, second, *rest, calibration = table(model_page(encoder(), DEVICE), "slowest")
     assert first[:5] == ["87.7 %", "10.000", "MatMul", "10", "measured ± 2 %"]
     assert first[5] == "1x197x192, weights 192x768 → 1x197x768"
     assert first[6] == "66 %"  # 58 GFLOP/s, at 43.3 FLOPs per byte, of the device's 88.3: 65.7 %
     assert first[7] == "/encoder/layer.0/attention/MatMul"
     assert second[2:6] == ["Gather", "1", "measured ± 2 %", "-"]
     assert len(rest) == 11  # ten Adds that no key makes alike, and the Tanh
+    assert calibration[:3] == ["0.0 %", "0.0000", "calibration"]
 
 
 def test_at_most_forty_kernels_are_listed_and_a_loop_counts_its_runs():
     found = model(*(layer(f"/layer.{i}/Add", 1 + i / 100, "Add", times=3) for i in range(50)))
     page = model_page(found, DEVICE)
-    rows = table(page, "slowest")
+    *rows, others, _ = table(page, "slowest")
     assert len(rows) == 40
+    assert others[1:4] == ["10.450", "10 others", "30"]
     assert rows[0][3] == "3"
     assert rows[0][7] == "/layer.49/Add"
     assert "40 of 50 different kernels" in text(parsed(page))
@@ -247,8 +261,9 @@ def test_shapes_are_read_from_a_key_that_is_one():
 
 
 def test_small_shares_are_never_zero_and_long_names_are_cut():
-    assert [percent(share).replace("\xa0", " ") for share in (0.0, 1e-6, 0.0005, 1.0)] == [
+    assert [percent(share).replace("\xa0", " ") for share in (0.0, -1e-6, 1e-6, 0.0005, 1.0)] == [
         "0.0 %",
+        "> -0.1 %",
         "< 0.1 %",
         "0.1 %",
         "100.0 %",
@@ -257,13 +272,15 @@ def test_small_shares_are_never_zero_and_long_names_are_cut():
 
 
 def test_the_csv_has_a_row_per_kernel(tmp_path):
-    found = replace(encoder(), layers=(replace(encoder().layers[0], name='=cmd|"x"'), *encoder().layers[1:]))
+    layers = (replace(encoder().layers[0], name='=cmd|"x"'), *encoder().layers[1:])
+    found = replace(encoder(), layers=layers, latency_ms=12.0)
     out = tmp_path / "deep" / "kernels.csv"
     answer_files.write_model(found, found, out, Path())
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
     assert list(rows[0]) == ["index", "name", "group", "type", "kernel", "times", "latency_ms", "share", "price", "doubt",
                              "flops", "bytes_moved"]  # fmt: skip
-    assert len(rows) == len(found.layers)
+    assert len(rows) == len(found.layers) + 1
+    assert (rows[-1]["name"], float(rows[-1]["latency_ms"])) == ("calibration", pytest.approx(0.6))
     assert sum(float(row["latency_ms"]) for row in rows) == pytest.approx(found.latency_ms)
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
     assert rows[0]["name"] == '\'=cmd|"x"'  # no formula

@@ -6,12 +6,13 @@ Host asks:                                          Worker answers:
   {"ask": "put", "sha256": H, "bytes": N} and then    {"status": "ok", "path": P}
    N bytes: a file for a device that sees none of ours
   {"ask": "load", "item": ID, "path": P, "sha256": H, {"status": "ok", "load_ms": .., "first_ms": .., "inner": N,
-   "setting": {...}, "high": {...}, "shapes": {...},   "memory_bytes": PEAK, "memory_before_bytes": PEAK}
+   "setting": {...}, "high": {...}, "shapes": {...},   "memory_bytes": PEAK, "memory_before_bytes": PEAK, "computes": TEXT}
    "policy": {...}, "expected": {"path", "sha256"} OR NULL}
   {"ask": "sample", "item": ID, "policy": {...},      {"status": "ok", "inner": N, "readings_ns": [...], "canary_ns": ..,
    "usual_ns": CANARY TIME OR NULL}                    "extra_ns": [...], "empty_ns": .., "other_cores": .., "throttled": ..}
   {"ask": "stop"}                                     (the worker ends)
 `high` tells of an input what its whole numbers are drawn below, or as a list, [16000], the one number it is filled with.
+`setting` may say that it is not "strict": an int8 model may have products in fp32, and `computes` says how many have not.
 A refusal is {"status": "refused", "reason": TEXT}. Readings are nanoseconds per run, as read. The items CANARY and
 EMPTY, where loaded, run around every burst; where the canary was slow, extra readings follow once it is not. What the
 worker cannot read on its machine is null. `expected` names outputs (an NPZ file) the first run is held against: a runtime

@@ -189,8 +189,8 @@ class Worker:
 
     def _load(self, message: Mapping[str, Any]) -> dict[str, Any]:
         path, setting = message["path"], message["setting"]
+        memory_before = machine.peak_memory_bytes()  # nothing of the model was read here yet
         _check_hash(path, message["sha256"])
-        memory_before = machine.peak_memory_bytes()
         start = perf_counter_ns()
         session = self._runtime.load(path, setting, message["high"], message["shapes"])
         created = perf_counter_ns()
@@ -216,6 +216,7 @@ class Worker:
             "inner": loaded.inner,
             "memory_bytes": machine.peak_memory_bytes(),
             "memory_before_bytes": memory_before,
+            "computes": getattr(session, "computes", ""),
         }
 
     def _check_outputs(self, session: Any, expected: Any, setting: Mapping[str, Any]) -> None:

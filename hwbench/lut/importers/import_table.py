@@ -34,6 +34,7 @@ from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
 from hwbench.lut import table as luts
 from hwbench.lut.importers.published import Published, read
+from hwbench.lut.key_columns import key_columns
 from hwbench.lut.table import Lut
 from hwbench.network import work as ops
 from hwbench.network.spec import OpSpec, Setting
@@ -124,7 +125,8 @@ def import_table(
         raise UsageError(f"There is a table {path} already; choose another --runtime or --out.")
     published = read(file, where)
     specs = [_spec(row, style, file) for row in published]
-    rows = [_row(row, spec, setting) for row, spec in zip(published, specs, strict=True)]
+    origin = {"device": device, "runtime": runtime}
+    rows = [{**_row(row, spec, setting), **origin} for row, spec in zip(published, specs, strict=True)]
     facts = {**environment_facts(device, runtime), "imported": _provenance(file, style, source, where)}
     schema.write(path, lut_schema.LUT, rows, facts)
     mapped = _counts(spec.op for spec in specs if spec.op != PUBLISHED)
@@ -217,7 +219,7 @@ def _row(row: Published, spec: OpSpec, setting: Setting) -> dict[str, Any]:
         features = ops.features(spec, setting)
         known = {name: features[name] for name in known}
     return {
-        "key": spec.key, "op": spec.op, "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
+        "key": spec.key, **key_columns(spec), "dtype": setting.dtype, "batch": setting.batch, "threads": setting.threads,
         "scenario": setting.scenario, MEAN: row.mean_ms, "processes": 0, "samples": 0, "status": "ok", "reason": row.text,
         **known,
     }  # fmt: skip

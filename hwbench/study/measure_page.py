@@ -1,0 +1,123 @@
+"""What was measured of models, as lines a person reads and as one HTML page.
+
+    hwbench measure MODEL.onnx --out page.html
+    hwbench measure A.onnx B.onnx --against LAST --out FOLDER
+
+Latencies in ms. The page opens without network; same documents in, same bytes out. Names in it are what somebody else wrote:
+the template escapes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from hwbench.study import figures, render
+from hwbench.study.model_page import plain
+from hwbench.study.render import NO_NUMBERS, Block, Section, ms
+
+Document = Mapping[str, Any]
+
+
+def lines(document: Document) -> dict[str, str]:
+    """What is told of one model, name -> text."""
+    d = document
+    throughput = d["throughput_per_s"]
+    return {
+        "p50 [ms]": f"{d['latency_median_ms']:.4g}{_known(' ({} to {})', d['median_low_ms'], d['median_high_ms'])}",
+        "p90 [ms]": f"{d['latency_p90_ms']:.4g}",
+        "p99 [ms]": f"{d['latency_p99_ms']:.4g}",
+        "minimum [ms]": f"{d['latency_min_ms']:.4g}{_known(' (spread {} %)', 100 * d['min_spread'])}",
+        "fastest run [ms]": f"{d['latency_fastest_ms']:.4g}",
+        "throughput [samples/s]": f"{throughput:.4g}" if throughput else "-",
+        "session creation [ms]": f"{d['session_ms']:.4g}",
+        "first run [ms]": f"{d['first_run_ms']:.4g}",
+        "peak memory [MB]": _memory(d),
+        "batch": str(d["batch"]),
+        "processes, bursts, readings": f"{d['processes']}, {d['samples']}, {d['readings']}",
+    }
+
+
+def comparisons(document: Document) -> list[str]:
+    """How a model compares with the first of its run and with what was measured of it before, a sentence each."""
+    found = []
+    if first := document.get("compared_with_first"):
+        found.append(f"against {first['first']}: {first['answer']}. {first['reason']}")
+    if last := document.get("compared_with_last"):
+        also = f"; not as it was then: {', '.join(last['changed'])}" if last["changed"] else ""
+        found.append(f"against its last measurement: {last['answer']}. It takes {last['reason']}{also}")
+    return found
+
+
+def measure_page(documents: Sequence[Document]) -> str:
+    """The page of one run."""
+    names = _names(documents)
+    first = documents[0]
+    title = f"{names[0]}: {ms(first['latency_min_ms'])} ms" if len(documents) == 1 else f"{len(documents)} models, measured"
+    setting = f"{first['dtype']}, {first['threads']} thread(s), {first['scenario']}"
+    where = f"{first['device']} / {first['runtime']} / {setting}, {first['measured_at'][:10]}"
+    return render.html(title, where, render.numbered(_sections(documents, names)), kind="hwbench measure")
+
+
+def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Section]:
+    named = list(zip(names, documents, strict=True))
+    said = [(f"{name} {sentence}.",) for name, d in named for sentence in comparisons(d)]
+    doubts = [(f"{name}: {d['verdict']}: {d['reason']}.",) for name, d in named]
+    doubts += [(f"{name}: {note}.",) for name, d in named for note in d["notes"]]
+    cells = [lines(d) for d in documents]
+    rows = [(line, *(each[line] for each in cells)) for line in cells[0]]
+    picture = figures.process_levels({name: d["levels_ms"] for name, d in named})
+    return [
+        ("The answer", [Block("cards", rows=_cards(named)), *([Block("notes", "Compared", rows=said)] if said else [])]),
+        ("All numbers", [
+            Block("table", "Percentiles are those of single runs; the minimum is the lowest level that a process ran at.",
+                  ("", *names), rows),
+            Block("notes", "How far they can be trusted", rows=doubts),
+        ]),
+        ("Process by process", [
+            Block("picture", "One dot per fresh process: the level it ran at. Where they lie apart, so may the next.",
+                  name="levels", svg=picture),
+        ]),
+        ("What this rests on", [Block("table", "Machine and files.", ("", ""), _facts(documents, names), NO_NUMBERS)]),
+    ]  # fmt: skip
+
+
+def _cards(named: Sequence[tuple[str, Document]]) -> list[tuple[str, str, str]]:
+    """Label, value, detail: four numbers of one model, or the minimum of each of several."""
+    if len(named) > 1:
+        return [(name, f"{ms(d['latency_min_ms'])} ms", f"p50 {ms(d['latency_median_ms'])} ms") for name, d in named]
+    ((_, d),) = named
+    memory = _memory(d).partition(" ")
+    return [
+        ("minimum", f"{ms(d['latency_min_ms'])} ms", _known("spread {} %", 100 * d["min_spread"])),
+        ("p50", f"{ms(d['latency_median_ms'])} ms", _known("{} to {} ms", d["median_low_ms"], d["median_high_ms"])),
+        ("p99", f"{ms(d['latency_p99_ms'])} ms", f"{d['readings']} readings"),
+        ("peak memory", f"{memory[0]} MB", memory[2].strip("()")),
+    ]
+
+
+def _facts(documents: Sequence[Document], names: Sequence[str]) -> list[tuple[str, str]]:
+    environment = documents[0]["environment"]
+    known = [(key, environment.get(key)) for key in ("cpu_model", "cores", "runtime", "runtime_version", "system", "kernel")]
+    facts = [(key.replace("_", " "), str(value)) for key, value in known if value is not None]
+    for name, d in zip(names, documents, strict=True):
+        shapes = ", ".join(f"{plain(each)} {'x'.join(map(str, sides)) or 'scalar'}" for each, sides in d["shapes"].items())
+        facts += [(name, f"sha256 {d['sha256'][:16]}, inputs {shapes}")]
+    return facts
+
+
+def _names(documents: Sequence[Document]) -> list[str]:
+    """File names where they tell models apart, else paths as they were given."""
+    short = [plain(PurePath(d["model"]).name) for d in documents]
+    return short if len(set(short)) == len(short) else [f"{plain(d['model'])} ({i})" for i, d in enumerate(documents, start=1)]
+
+
+def _memory(document: Document) -> str:
+    peak, before = document["peak_memory_bytes"] / 1e6, document["memory_without_model_bytes"] / 1e6
+    return f"{peak:.0f} (without the model {before:.0f})"
+
+
+def _known(text: str, *numbers: float) -> str:
+    """The text with its numbers, or nothing where too few processes leave them unknown."""
+    return text.format(*(f"{n:.4g}" for n in numbers)) if all(n == n for n in numbers) else ""
