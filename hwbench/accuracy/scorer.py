@@ -1,26 +1,60 @@
-"""Accuracies of architectures: cheap proxies score whole batches in numpy, dear ones each architecture by itself.
+"""Accuracies by a proxy: cheap ones score whole batches in numpy, dear ones each architecture by itself.
 
 A proxy that says `expensive = True` may be scored in several processes, or through anyone's own executor
-(`concurrent.futures`), such as a cluster's. Only names and bytes cross the border, answers keep their order, and each
-architecture is scored alone however many workers there are: so their number changes no result. An architecture that
-ends its process (core/process_pool.py) counts as invalid (NaN). What an executor of one's own loses is scored once more here.
+(`concurrent.futures`), such as a cluster's (asking.py). An architecture that ends its process counts as invalid (NaN).
+
+Accuracies of the user's own are own_function.py's and known_table.py's; a search asks all three in the same way.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from hwbench.accuracy.asking import LOST, Asking
 from hwbench.core import registry
-from hwbench.core.process_pool import WorkerLost, Workers
+from hwbench.core.genes import Genes
+from hwbench.space.base import Population
 
-if TYPE_CHECKING:
-    from hwbench.space.base import Population
+Done = Callable[[int], None]
+"""Told how many of a batch have their score."""
+
+
+def nobody(done: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number per architecture, NaN where there is none."""
+
+    values: np.ndarray
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Index of an architecture without a number -> why."""
+
+
+class Scoring(Protocol):
+    """Whatever tells accuracies to a search."""
+
+    expensive: bool
+    """Whether a score costs more than a table look-up."""
+    candidates: Genes | None
+    """All architectures that have an accuracy, where they can be listed."""
+
+    def __call__(self, population: Population, done: Done = nobody) -> Scores:
+        """The accuracy of every architecture."""
+
+    def gives_up(self, failures: int, population: Population) -> bool:
+        """Whether so many architectures without accuracy in a row, the last of them these, mean that nothing works at all."""
+
+    def notes(self) -> list[str]:
+        """What to know about the accuracies told so far."""
 
 
 def score(proxy: str, space: str, genes: bytes) -> float:
@@ -36,12 +70,13 @@ def _compiled(proxy: str, space: str) -> Any:
 class Scorer:
     """The scores of a proxy over a space; a context that ends the processes it started."""
 
+    candidates: Genes | None = None
+
     def __init__(self, proxy: str, space: str, workers: int = 1, executor: Executor | None = None) -> None:
         part = registry.get("proxy", proxy)
         self.expensive = bool(getattr(part, "expensive", False))
         self._names, self._here = (proxy, space), part.compile(registry.get("space", space))
-        self._alone, self._executor, self._workers = executor is None and workers == 1, executor, workers
-        self._processes: Workers | None = None
+        self._asking = Asking(workers, executor)
         if self.expensive and workers > 1 and executor is None:
             registry.require_registered("proxy", proxy)
             registry.require_registered("space", space)
@@ -50,55 +85,34 @@ class Scorer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._processes is not None:
-            self._processes.shutdown(cancel_futures=True)
+        self._asking.close()
 
-    def __call__(self, population: Population) -> np.ndarray:
+    def __call__(self, population: Population, done: Done = nobody) -> Scores:
         """One number per architecture."""
         if not self.expensive:
-            return np.asarray(self._here(population), float)
+            return Scores(np.asarray(self._here(population), float))
         columns = [np.ascontiguousarray(column) for column in population.T]
-        if self._alone:
-            return np.array([float(self._here(column[:, None])[0]) for column in columns])
-        items = [column.tobytes() for column in columns]
-        scores = self._in_processes(items) if self._executor is None else self._through(self._executor, items)
-        for item, value in zip(items, scores, strict=True):
+        values, failed = np.full(len(columns), np.nan), {}
+        for count, (at, value) in enumerate(self._each(columns), 1):
             if value is None:
-                text = f"Scoring {item.hex()} of {self._names[1]} ended its process, and again; it counts as invalid."
+                failed[at] = LOST
+                genes = columns[at].tobytes().hex()
+                text = f"Scoring {genes} of {self._names[1]} ended its process, and again; it counts as invalid."
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
-        return np.array([np.nan if value is None else value for value in scores])
+            else:
+                values[at] = value
+            done(count)
+        return Scores(values, failed)
 
-    def _through(self, executor: Executor, items: Sequence[bytes]) -> list[float | None]:
-        """By the executor given; what it loses, here."""
-        futures: list[Future[float]] = []
-        for item in items:
-            try:
-                futures.append(executor.submit(score, *self._names, item))
-            except BrokenExecutor as error:
-                futures.append(Future())
-                futures[-1].set_exception(error)
-        scores: dict[bytes, float | None] = {}
-        for item, future in zip(items, futures, strict=True):
-            try:
-                scores[item] = future.result()
-            except BrokenExecutor:
-                self._executor = None  # it takes no more work
-            except CancelledError:
-                pass
-        lost = [item for item in items if item not in scores]
-        if self._executor is None:
-            warnings.warn("The executor given broke; processes of this machine take its place.", RuntimeWarning, stacklevel=3)
-        scores.update(zip(lost, self._in_processes(lost), strict=True))
-        return [scores[item] for item in items]
+    def _each(self, columns: list[np.ndarray]) -> Any:
+        if self._asking.alone:  # with the part itself: another process would have to find it by its name
+            return ((at, float(self._here(column[:, None])[0])) for at, column in enumerate(columns))
+        return self._asking.each(score, [(*self._names, column.tobytes()) for column in columns])
 
-    def _in_processes(self, items: Sequence[bytes]) -> list[float | None]:
-        """None where the process died at every try."""
-        if self._processes is None:
-            self._processes = Workers(self._workers)
-        scores: list[float | None] = []
-        for future in [self._processes.submit(score, *self._names, item) for item in items]:
-            try:
-                scores.append(future.result())
-            except WorkerLost:
-                scores.append(None)
-        return scores
+    def gives_up(self, failures: int, population: Population) -> bool:
+        """Never: a proxy knows which architectures it cannot score."""
+        return False
+
+    def notes(self) -> list[str]:
+        """Nothing that the proxy's name does not say."""
+        return []

@@ -35,7 +35,24 @@ def run(
         ),
     ] = None,
     objective: Annotated[str, typer.Option("--objective", help="hwbench list objectives.")] = "constrained",
-    proxy: Annotated[str, typer.Option("--proxy", help="What stands in for accuracy.")] = "params",
+    proxy: Annotated[
+        str | None, typer.Option("--proxy", help="What stands in for accuracy (hwbench list proxies); by default params.")
+    ] = None,
+    accuracy: Annotated[
+        str | None,
+        typer.Option(
+            "--accuracy",
+            help="Your own instead: FILE.py:NAME, a function of an architecture; FILE.parquet or FILE.csv (:COLUMN), a table "
+            "of known ones, all looked at; or a name of hwbench list benchmarks.",
+        ),
+    ] = None,
+    reuse: Annotated[
+        Path | None,
+        typer.Option("--reuse", help="Folder of another search: what its accuracy function measured is taken over."),
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option("--tables", help="Folder of the table that --accuracy names (default: HWBENCH_TABLES).")
+    ] = None,
     statistic: options.Statistic = "min",
     evaluations: Annotated[
         int | None,
@@ -59,7 +76,7 @@ def run(
             "NAME: params_m, macs_m, flops_m, memory_mb (weights), latency_ms@DEVICE or instructions_m@DEVICE.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes that score, where the proxy is expensive.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Processes that score, where a score is expensive.")] = 1,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -67,11 +84,12 @@ def run(
     import hwbench
 
     asked = {"budget": _numbers("--budget", budget), "limits": _numbers("--limit", limit), "workspace": workspace}
-    how = {"strategy": strategy, "objective": objective, "proxy": proxy, "statistic": statistic, "evaluations": evaluations}
+    how = {"strategy": strategy, "objective": objective, "statistic": statistic, "evaluations": evaluations}
+    by = {"proxy": proxy, "accuracy": accuracy, "reuse": reuse, "tables": tables}
     where = {"device": device, "runtime": runtime, "setting": options.setting(dtype, batch, threads)}
     more = {"seed": seed, "gamma": gamma, "certified": not plain, "workers": workers, "uncertified": uncertified}
     with console.progress("searching") as tick:
-        done = hwbench.search(space, budget_ms, out, tick=tick, **asked, **how, **where, **more)
+        done = hwbench.search(space, budget_ms, out, tick=tick, **asked, **how, **by, **where, **more)
     if json:
         console.emit_json(done)
         return
@@ -99,7 +117,7 @@ def _show(done: dict[str, Any]) -> None:
     }
     costs = [name for name in asked.bounds if name != "latency_ms"]
     columns = {
-        "accuracy": f"{asked.proxy} score",
+        "accuracy": f"{asked.proxy} score" if asked.proxy else "accuracy",
         **latency,
         **{name: name for name in costs},
         "within_budget": "within budget",
@@ -108,6 +126,13 @@ def _show(done: dict[str, Any]) -> None:
     shown = {"#": "#", **{name: head for name, head in columns.items() if name in rows[0]}}
     title = f"{asked.space} within {asked.asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget"
     console.table(title, rows, shown)
+    if about["failed"]:
+        reasons = "; ".join(f"{count} x {why}" for why, count in about["failed"].items())
+        typer.echo(
+            f"without accuracy: {about['invalid']} of {about['evaluated']} ({reasons}); each with its reason in trials.parquet"
+        )
+    for note in about["notes"]:
+        typer.echo(f"note: {note}")
     typer.echo(f"winner: {done['architectures'][0]}")
 
 

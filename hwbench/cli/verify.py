@@ -100,7 +100,7 @@ def _instead(best: dict[str, Any] | None) -> str:
     if "measured_ms" in best:
         told = f"predicted {best['predicted_ms']:.2f} ms, measured {best['measured_ms']:.2f} ms ({best['verdict']})"
     return (
-        f"best finalist that kept it: number {best['finalist'] + 1}, {told}, accuracy by the proxy {best['accuracy']:.4g}: "
+        f"best finalist that kept it: number {best['finalist'] + 1}, {told}, score {best['accuracy']:.4g}: "
         f"{json.dumps(best['architecture'])}"
     )
 

@@ -7,6 +7,7 @@
     ├── DataError            a stored file is damaged, edited, foreign or newer than this hwbench
     │   └── EnvironmentMismatch   results of unlike environments (names both values)
     ├── MeasurementError     something refused, crashed or hung, or another writer holds the file
+    │   └── (TooManyFailures, in hwbench.optimize.errors)
     └── MissingOps           a question needs entries that no table has (lists their keys and the command to run)
 
 A message says what was asked, what was found and what to do. The command line prints it as one line and

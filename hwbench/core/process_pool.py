@@ -17,6 +17,8 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from hwbench.core.errors import UsageError
+
 T = TypeVar("T")
 TRIES = 2
 """Processes an item may end."""
@@ -72,7 +74,13 @@ class Workers(Executor):
         if process is None:
             process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
             with self._starting, _threads(self._per_process):
-                process.submit(os.getpid).result()  # its environment is that of the moment it starts
+                try:
+                    process.submit(os.getpid).result()  # its environment is that of the moment it starts
+                except BrokenExecutor:
+                    raise UsageError(
+                        'A process could not be started: a script that uses workers needs `if __name__ == "__main__":` around '
+                        "what it runs."
+                    ) from None
             self._mine.process = process
             self._processes.append(process)
         return process

@@ -150,6 +150,25 @@ def read_table(path: Path) -> pa.Table:
         raise DataError(f"{path} cannot be read as Parquet ({detail}).") from None
 
 
+def read_csv(path: Path) -> pa.Table:
+    """Anyone's own CSV file with a line of column names; the types of its columns are inferred.
+
+    Raises:
+        UsageError: there is no such file.
+        DataError: it is no CSV.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if not path.is_file():
+        raise UsageError(f"There is no table at {path}; give a CSV file.")
+    try:
+        return csv.read_csv(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path} cannot be read as CSV ({detail}).") from None
+
+
 def write_table(path: Path, data: pa.Table) -> None:
     """Writes anyone's own table in one atomic step."""
     import pyarrow as pa

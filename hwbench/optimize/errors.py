@@ -1,4 +1,4 @@
-"""What a search refuses: limits that no architecture of its space keeps."""
+"""What ends a search: limits that no architecture of its space keeps, accuracies that all fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from hwbench.core.errors import UsageError
+from hwbench.core.errors import MeasurementError, UsageError
 
 
 class Nearest(TypedDict):
@@ -43,3 +43,11 @@ class InfeasibleBudget(UsageError):
     def latency_ms(self) -> float:
         """What is held against the budget of the nearest one."""
         return self.nearest[0]["held"]["latency_ms"]
+
+
+class TooManyFailures(MeasurementError):
+    """No architecture had an accuracy of late; `why` is the last reason."""
+
+    def __init__(self, count: int, why: str) -> None:
+        super().__init__(f"{count} architectures in a row have no accuracy; the last: {why}.")
+        self.why = why

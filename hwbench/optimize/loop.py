@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.scorer import Scorer
+from hwbench.accuracy.scorer import Scores, Scoring, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import DataError
 from hwbench.core.files import without_nan
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick
+from hwbench.optimize.errors import TooManyFailures
 from hwbench.optimize.limit import Limit
 from hwbench.optimize.objective.base import ACCURACY, Objective
 from hwbench.optimize.problem import Problem, violation
@@ -23,6 +24,8 @@ from hwbench.optimize.strategy.base import Strategy
 from hwbench.space import activity
 from hwbench.space.base import Population, Space
 
+FAILED = "failed"
+"""In the log, where some of a batch have no accuracy: index -> why."""
 BATCH, DEAR_BATCH = 100, 20
 """Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
 
@@ -65,6 +68,8 @@ class Trials:
     """What the strategy was told of them."""
     violation: np.ndarray
     """How far the limits are broken, whatever the objective makes of that."""
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Trial without an accuracy -> why; none where it is no network."""
 
     def __len__(self) -> int:
         return len(self.violation)
@@ -90,71 +95,112 @@ class Trials:
         return {**values, "fitness": float(self.fitness[i]), "within_budget": bool(self.feasible[i])}
 
 
-Batch = tuple[Genes, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
-"""Architectures, their values, and what the strategy was told of them."""
+@dataclass(frozen=True)
+class Batch:
+    """Architectures that were scored together."""
+
+    genes: Genes
+    values: Mapping[str, np.ndarray]
+    """Accuracy and costs, as they are."""
+    failed: Mapping[int, str]
+    """Index of one without an accuracy -> why."""
+    told: Mapping[str, np.ndarray]
+    """What the strategy was told of them."""
 
 
-def run_trials(plan: Plan, score: Scorer, log: Path, tick: Tick) -> Trials:
-    """Asks, scores, logs and tells until the evaluations are spent or the strategy finds nothing new."""
+def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
+    """Asks, scores, logs and tells until the evaluations are spent or the strategy finds nothing new.
+
+    Raises:
+        TooManyFailures: the accuracy could not be told of any architecture, for too long.
+    """
     past = _read_log(log, {"genes", *plan.columns})
     size = DEAR_BATCH if score.expensive else BATCH
     batches: list[Batch] = []
-    done = 0
+    done = failures = 0
     with jsonl.appending(log) as append:
         while done < plan.evaluations:
             asked = plan.strategy.ask(min(size, plan.evaluations - done))
             if not len(asked):
                 break
             genes = asked.tobytes().hex()
+            failed: Mapping[int, str]
             if len(batches) < len(past):
                 entry = past[len(batches)]
                 if entry["genes"] != genes:
                     raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
                 values = {name: np.array(entry[name], float) for name in plan.columns}
+                failed = {int(at): why for at, why in entry.get(FAILED, {}).items()}
+                failures = _in_a_row(failures, values[ACCURACY], failed)
             else:
-                values = _values(plan, score, as_population(asked))
-                append({"genes": genes, **{name: without_nan(column.tolist()) for name, column in values.items()}})
+                values, failed = _values(plan, score, as_population(asked), _within(tick, done, plan.evaluations))
+                failures = _in_a_row(failures, values[ACCURACY], failed)
+                if failed and score.gives_up(failures, as_population(asked)):  # not logged: its architectures may be innocent
+                    raise TooManyFailures(failures, failed[max(failed)])
+                listed = {name: without_nan(column.tolist()) for name, column in values.items()}
+                append({"genes": genes, **listed, **({FAILED: failed} if failed else {})})
             told = plan.objective.told(plan.compared(values))
             plan.strategy.tell(asked, told)
-            batches.append((asked, values, told))
+            batches.append(Batch(asked, values, failed, told))
             done += len(asked)
             tick(done, plan.evaluations)
     return _trials(plan, batches)
 
 
-def _values(plan: Plan, score: Scorer, population: Population) -> dict[str, np.ndarray]:
-    """Accuracy and every limited cost, each predicted once."""
-    values = {ACCURACY: _scores(plan.space, score, population)}
+def _in_a_row(failures: int, accuracy: np.ndarray, failed: Mapping[int, str]) -> int:
+    """How many architectures failed since the last one that did not; what is no network counts as neither."""
+    for at, value in enumerate(accuracy):
+        failures = failures + 1 if at in failed else 0 if np.isfinite(value) else failures
+    return failures
+
+
+def _within(tick: Tick, done: int, planned: int) -> Callable[[int], None]:
+    """Progress within a batch."""
+    return lambda more: tick(done + more, planned)
+
+
+def _values(
+    plan: Plan, score: Scoring, population: Population, done: Callable[[int], None]
+) -> tuple[dict[str, np.ndarray], Mapping[int, str]]:
+    """(accuracy and every limited cost, each predicted once; why some have no accuracy)."""
+    scores = _scores(plan.space, score, population, done)
+    values = {ACCURACY: scores.values}
     for limit in plan.limits:
         values.update(limit.values(population))
-    return values
+    return values, scores.failed
 
 
 def _trials(plan: Plan, batches: Sequence[Batch]) -> Trials:
     """All batches as one."""
-    values = {name: np.concatenate([found[name] for _, found, _ in batches]) for name in plan.columns}
+    values = {name: np.concatenate([batch.values[name] for batch in batches]) for name in plan.columns}
+    starts = np.cumsum([0, *(len(batch.genes) for batch in batches)])
     return Trials(
-        as_population(np.concatenate([genes for genes, _, _ in batches])),
+        as_population(np.concatenate([batch.genes for batch in batches])),
         values,
-        {name: np.concatenate([told[name] for _, _, told in batches]) for name in batches[0][2]},
+        {name: np.concatenate([batch.told[name] for batch in batches]) for name in batches[0].told},
         violation(plan.compared(values), plan.budgets),
+        {int(start) + at: why for start, batch in zip(starts, batches, strict=False) for at, why in batch.failed.items()},
     )
 
 
-def _scores(space: Space, score: Scorer, population: Population) -> np.ndarray:
-    """NaN for what is no network: no proxy is asked about it."""
+def _scores(space: Space, score: Scoring, population: Population, done: Callable[[int], None] = nobody) -> Scores:
+    """NaN for what is no network: nobody is asked about it."""
     networks = activity.valid(space, population)
-    found = np.full(population.shape[1], np.nan)
+    if networks.all():
+        return score(population, done)
+    found, failed = np.full(population.shape[1], np.nan), {}
     if networks.any():
-        found[networks] = score(population if networks.all() else population[:, networks])
-    return found
+        some = score(population[:, networks], done)
+        found[networks] = some.values
+        failed = {int(np.flatnonzero(networks)[at]): why for at, why in some.failed.items()}
+    return Scores(found, failed)
 
 
 def _read_log(path: Path, names: set[str]) -> list[dict[str, Any]]:
     """Whole batches logged before."""
 
     def batch(entry: Any) -> dict[str, Any]:
-        if set(entry) != names:
+        if set(entry) - {FAILED} != names:
             raise ValueError(entry)
         return dict(entry)
 

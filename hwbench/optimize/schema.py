@@ -6,6 +6,7 @@ Version history
         and fitness null. Version 1 left such trials out, and its costs are unknown: null.
     trials 3: any cost can be the budget: latency_ms and upper_ms are null where the latency on the device searched for is
         not limited. In version 2 they never were.
+    trials 4: failed, why a network has no score. Older versions do not tell: null.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ def latency_may_be_missing(data: pa.Table, table: Table) -> pa.Table:
 
 TRIALS = Table(
     "trials",
-    3,
+    4,
     (
         Column("trial", "int64", "order of evaluation"),
         Column("architecture", "string", "gene indices as hex"),
         Column(
             "accuracy",
             "float64",
-            "the proxy's score; null where there is none (no network, or it could not be scored)",
+            "the accuracy or its stand-in; null where there is none (no network, or it could not be scored)",
             nullable=True,
         ),
         Column(
@@ -49,7 +50,8 @@ TRIALS = Table(
             "it has a score, and what is compared with each limit (upper bounds, unless asked otherwise) keeps it",
         ),
         Column("costs", "numbers", "what else is limited, by name, and upper bounds of what is predicted", nullable=True),
+        Column("failed", "string", "why there is no accuracy; null where there is one, or no network", nullable=True),
     ),
     ("trial",),
-    {1: add_columns, 2: latency_may_be_missing},
+    {1: add_columns, 2: latency_may_be_missing, 3: add_columns},
 )

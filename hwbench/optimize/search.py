@@ -3,6 +3,7 @@
 A search writes into its own folder:
     settings.json   what was asked; a second search with other settings is refused there
     predictors/     the predictors it used, by their fingerprint: verify and report ask these, whatever is fitted later
+    accuracies.jsonl  only with an accuracy function of the user's own: what it said, one line each, as it comes
     trials.jsonl    every batch as it is scored, with all its values (append-only; a torn last line is dropped)
     trials.parquet  every trial with all its values, folded
     search.json     the result: an architecture file (winner first) with what it rests on
@@ -13,18 +14,22 @@ Killed and run again, it replays the log and goes on: the result is that of a se
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.scorer import Scorer
-from hwbench.core import registry
-from hwbench.core.errors import UsageError
+from hwbench.accuracy.function_scorer import FunctionScorer
+from hwbench.accuracy.known_table import KnownTable, TableScorer, is_table
+from hwbench.accuracy.own_function import OwnFunction
+from hwbench.accuracy.scorer import Scorer, Scoring
+from hwbench.core import registry, user_code
+from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
@@ -32,11 +37,13 @@ from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.optimize import feasibility, space_problem
 from hwbench.optimize.cost_kind import LATENCY, Question, place_of
+from hwbench.optimize.errors import TooManyFailures
+from hwbench.optimize.every_row import EVERY_ROW, EveryRow
 from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.loop import Plan, run_trials
 from hwbench.optimize.objective.base import VIOLATION, Objective
 from hwbench.optimize.problem import violation
-from hwbench.optimize.result import SearchResult, result_of, usual, write_trials
+from hwbench.optimize.result import SearchResult, followed, result_of, usual, write_trials
 from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
 from hwbench.optimize.space_problem import as_population
 from hwbench.optimize.strategy.base import Strategy
@@ -61,7 +68,7 @@ def search(
     workspace: str | Path = ".",
     strategy: str | None = None,
     objective: str = "constrained",
-    proxy: str = "params",
+    proxy: str | None = None,
     statistic: str = "min",
     evaluations: int | None = None,
     seed: int = 0,
@@ -73,6 +80,9 @@ def search(
     executor: Executor | None = None,
     uncertified: bool = False,
     budget: Mapping[str, float] | None = None,
+    accuracy: str | Path | Callable[..., Any] | None = None,
+    reuse: str | Path | None = None,
+    tables: str | Path | None = None,
 ) -> dict[str, Any]:
     """Finds the best architecture within a budget and other limits; returns the result document it wrote to `out`.
 
@@ -85,9 +95,9 @@ def search(
         setting: dtype, batch, threads.
         workspace: Where predictors and tables are.
         strategy: How architectures are proposed. If not given, the score's cost decides: `evolution` where it is a table
-            look-up, else `gp-ehvi`.
+            look-up, else `gp-ehvi`; of a table of known architectures, every row is looked at.
         objective: What is maximised.
-        proxy: What stands in for accuracy.
+        proxy: What stands in for accuracy; `params` if nothing is given.
         statistic: min or p50; what latency budgets limit.
         evaluations: Architectures scored; if not given, 10,000 where a score is a table look-up, else 300.
         seed: Same seed, same result.
@@ -96,35 +106,101 @@ def search(
         tick: Progress.
         limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; cost_kind.py lists them.
             Where there are some, a budget is not needed.
-        workers: Processes that score, where the proxy is expensive; the result does not depend on it.
+        workers: Processes that score, where a score is expensive; the result does not depend on it.
         executor: Anyone's own executor to score with, instead of processes here.
         uncertified: Search also where no calibration saw the space; the result says that nothing certifies its bounds.
         budget: Any other cost as the budget, e.g. {"instructions_m@emulated-cortex-a72": 600}.
+        accuracy: The accuracy itself, instead of a proxy: a function of an architecture as values ({"depth": 12, ...}) that
+            returns a number (of a list of them, where it has `vectorised = True`), or "FILE.py:NAME" of one; a table of known
+            architectures, "FILE.parquet" or "FILE.csv", with ":COLUMN" where that is not clear; or a benchmark table's name.
+        reuse: Folder of another search whose accuracy function measured architectures of this space: they are taken over.
+        tables: Folder of benchmark tables, where `accuracy` names one.
     """
     started = time.monotonic()
     if out is None:
         raise UsageError("A search needs a folder of its own: give out (--out).")
+    if (evaluations is not None and evaluations < 1) or workers < 1:
+        raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
     target, folder = Target.of(device, runtime, setting, workspace), Path(out)
     budget_ms, budget = _own_latency(budget_ms, budget, target)
+    if accuracy is not None and proxy is not None:
+        raise UsageError("Either a proxy stands in for accuracy, or it is given: leave out --proxy or --accuracy.")
+    proxy = "params" if accuracy is None and proxy is None else proxy
     asked = Settings(
         space=space, budget_ms=budget_ms, budget=dict(budget) if budget else None, limits=dict(limits) if limits else None,
         statistic=check_statistic(statistic), bound=UPPER_BOUND if certified else PLAIN, strategy=strategy or "",
         objective=objective, gamma=gamma, proxy=proxy, evaluations=evaluations or 0, seed=seed,
         device=target.device, runtime=runtime, setting=setting,
     )  # fmt: skip
-    with Scorer(proxy, space, workers, executor) as score:
+    places = _Places(folder, workspace, workers, executor, reuse, tables)
+    score, own = _scoring(asked, accuracy, places)
+    with score:
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
-        if evaluations < 1 or workers < 1:
-            raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
-        asked = replace(asked, strategy=strategy, evaluations=evaluations)
-        found = _searched(asked, Question(target, statistic, uncertified), score, folder, tick)
+        asked = replace(asked, strategy=strategy, evaluations=evaluations, accuracy=own)
+        anew = _anew(asked, accuracy, places, uncertified)
+        found = _searched(asked, Question(target, statistic, uncertified), score, folder, tick, anew)
     document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
     write_json(folder / RESULT_NAME, document)
     (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
 
 
-def _searched(asked: Settings, question: Question, score: Scorer, folder: Path, tick: Tick) -> SearchResult:
+@dataclass(frozen=True)
+class _Places:
+    """Where a search lies, and where its scores come from."""
+
+    folder: Path
+    workspace: str | Path
+    workers: int
+    executor: Executor | None
+    reuse: str | Path | None
+    tables: str | Path | None
+
+
+def _scoring(
+    asked: Settings, accuracy: str | Path | Callable[..., Any] | None, places: _Places
+) -> tuple[Scorer | FunctionScorer | TableScorer, dict[str, str | None] | None]:
+    """(who tells accuracies, what the settings state of one that is the user's own)."""
+    given = str(accuracy) if isinstance(accuracy, Path) else accuracy
+    space: Space = registry.get("space", asked.space)
+    function = given is not None and (not isinstance(given, str) or user_code.is_reference(given))
+    if places.reuse is not None and not function:
+        raise UsageError(
+            "--reuse takes over what an accuracy function measured: give --accuracy FILE.py:NAME, or leave it out."
+        )
+    benchmark = isinstance(given, str) and not (function or is_table(given))
+    if places.tables is not None and not benchmark:
+        raise UsageError("--tables is where a benchmark table named by --accuracy lies: leave it out here.")
+    if given is None:
+        return Scorer(str(asked.proxy), asked.space, places.workers, places.executor), None
+    if function:
+        own = OwnFunction.of(given)
+        reuse = None if places.reuse is None else Path(places.reuse)
+        return FunctionScorer(own, space, places.folder, places.workers, places.executor, reuse), own.identity
+    if benchmark and not registry.is_registered("benchmark", str(given)):
+        raise UsageError(
+            f"Accuracy '{given}' is not understood: write FILE.py:NAME, FILE.parquet, FILE.csv (:COLUMN), or a name of "
+            "hwbench list benchmarks."
+        )
+    table = KnownTable.read(space, str(given), places.tables)
+    return TableScorer(table, space), table.identity
+
+
+def _anew(asked: Settings, accuracy: str | Path | Callable[..., Any] | None, places: _Places, uncertified: bool) -> str:
+    """How to go on with an accuracy whose content changed: in another folder, with what was measured taken over."""
+    function = callable(accuracy) or (accuracy is not None and user_code.is_reference(str(accuracy)))
+    if callable(accuracy):
+        return f"Give another out, and reuse={str(places.folder)!r} to take over what was measured."
+    other = next(f"{places.folder}-{n}" for n in itertools.count(2) if not Path(f"{places.folder}-{n}").exists())
+    run = asked.command(
+        other, uncertified, accuracy=None if accuracy is None else str(accuracy), tables=places.tables,
+        reuse=places.folder if function else None, workers=places.workers if places.workers > 1 else None,
+        workspace=places.workspace if str(places.workspace) != "." else None,
+    )  # fmt: skip
+    return f"To go on{' with what was measured taken over' if function else ' in another folder'}, run: {run}"
+
+
+def _searched(asked: Settings, question: Question, score: Scoring, folder: Path, tick: Tick, anew: str) -> SearchResult:
     """Compiles the limits, and searches."""
     space: Space = registry.get("space", asked.space)
     goal = _objective(asked.objective, asked.bounds, asked.gamma)
@@ -132,20 +208,29 @@ def _searched(asked: Settings, question: Question, score: Scorer, folder: Path, 
     settings = replace(asked, certified=_certified(limited, asked.by_upper), **_fingerprints(limited))
     problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited))
     rng = np.random.default_rng(asked.seed)
-    proposer: Strategy = registry.make("strategy", asked.strategy, problem=problem, rng=rng)
+    if asked.strategy == EVERY_ROW and score.candidates is not None:
+        proposer: Strategy = EveryRow(score.candidates)
+    else:
+        proposer = registry.make("strategy", asked.strategy, problem=problem, rng=rng)
     plan = Plan(space, problem, proposer, goal, limited, asked.evaluations)
-    return _run(plan, score, settings, folder, question.target, tick)
+    return _run(plan, score, settings, folder, question.target, tick, anew)
 
 
-def _run(plan: Plan, score: Scorer, settings: Settings, folder: Path, target: Target, tick: Tick) -> SearchResult:
+def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: Target, tick: Tick, anew: str) -> SearchResult:
     """Checks the limits, claims the folder, tries architectures and writes down every trial."""
     if plan.objective.hard:
         feasibility.check(plan.space, plan.limits, folder / NEAREST_NAME)
-    claim(folder, settings)
+    claim(folder, settings, anew)
     used = {limit.name: limit.chosen for limit in plan.limits if limit.chosen is not None}
     for chosen in used.values():
         models.keep(chosen, folder)
-    trials = run_trials(plan, score, folder / "trials.jsonl", tick)
+    try:
+        trials = run_trials(plan, score, folder / "trials.jsonl", tick)
+    except TooManyFailures as error:
+        raise MeasurementError(
+            f"{error} What was measured is kept. Where the cause lies outside {settings.score_name}, mend it and run the same "
+            f"search again; where {settings.score_name} must change: {anew}"
+        ) from None
     result = result_of(plan, trials, settings, folder / NEAREST_NAME)
     write_trials(folder / "trials.parquet", trials, settings)
     return replace(
@@ -155,6 +240,7 @@ def _run(plan: Plan, score: Scorer, settings: Settings, folder: Path, target: Ta
             for name, chosen in used.items()
         },
         usual={limit.name: usual(plan.space, limit, trials.values[limit.compared_name]) for limit in plan.limits},
+        notes=[*score.notes(), *followed(plan, score, trials, settings)],
     )
 
 
@@ -173,7 +259,7 @@ def _same(one: Target, other: Target) -> bool:
     return (one.device, one.runtime) == (other.device, other.runtime)
 
 
-def _effort(strategy: str | None, evaluations: int | None, score: Scorer, folder: Path) -> tuple[str, int, str | None]:
+def _effort(strategy: str | None, evaluations: int | None, score: Scoring, folder: Path) -> tuple[str, int, str | None]:
     """(strategy, evaluations, how they were chosen where that was left open): as the score costs.
 
     A search that goes on in its folder goes on with what it began with.
@@ -182,6 +268,10 @@ def _effort(strategy: str | None, evaluations: int | None, score: Scorer, folder
         return strategy, evaluations, None
     path = folder / SETTINGS_NAME
     before = read_json(path, "search settings") if path.exists() else {}
+    rows = None if score.candidates is None else len(score.candidates)
+    whole = rows is not None and (evaluations is None or evaluations >= rows)
+    if rows is not None and whole and strategy is None and before.get("strategy", EVERY_ROW) == EVERY_ROW:
+        return EVERY_ROW, evaluations or rows, f"{EVERY_ROW}, all {rows} of them: chosen as every accuracy is known"
     usual_strategy, usual_evaluations = EXPENSIVE if score.expensive else CHEAP
     strategy = strategy or str(before.get("strategy", usual_strategy))
     evaluations = int(before.get("evaluations", usual_evaluations)) if evaluations is None else evaluations

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.command import command
+from hwbench.core.command import Value, command
 from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.workspace import Workspace
@@ -20,8 +20,9 @@ from hwbench.optimize.objective.base import check_budget
 SETTINGS_NAME = "settings.json"
 UPPER_BOUND, PLAIN = "upper", "plain"
 """What of a predicted latency is compared with its limit."""
-LATER = ("bound", "budget")
-"""Settings that searches of older versions did not state: there `certified` alone tells the bound, `budget_ms` the budget."""
+LATER = ("bound", "budget", "accuracy")
+"""Settings that searches of older versions did not state: there `certified` alone tells the bound, `budget_ms` the budget, and
+`proxy` what was maximised."""
 
 PARTS = ("space", "strategy", "objective", "proxy")
 """Settings that name a part: an older name, or one with hyphens, is the same part."""
@@ -46,7 +47,10 @@ class Settings:
     strategy: str
     objective: str
     gamma: float | None
-    proxy: str
+    proxy: str | None
+    """What stood in for accuracy; None where there was an accuracy of the user's own."""
+    accuracy: Mapping[str, str | None] | None = None
+    """That accuracy: its `name` (`mine.py:evaluate`, `table.csv:top1`) and a hash of its `content`. Nothing is loaded by it."""
     evaluations: int
     seed: int
     device: str
@@ -97,21 +101,53 @@ class Settings:
             for name, at_most in self.bounds.items()
         )
 
+    @property
+    def score_name(self) -> str:
+        """What was maximised: the proxy, or an accuracy of the user's own."""
+        return self.proxy or str((self.accuracy or {}).get("name"))
+
+    @property
+    def judged(self) -> str:
+        """By what, in words."""
+        return f"{self.score_name} as the stand-in for accuracy" if self.proxy else f"accuracy by {self.score_name}"
+
+    @property
+    def judged_note(self) -> str:
+        """What that means, in a sentence."""
+        if self.proxy:
+            return f"{self.proxy} stands in for accuracy: no network was trained."
+        return f"The accuracy is what {self.score_name} says; hwbench did not check it."
+
     def target(self, place: Workspace) -> Target:
         """What was searched for."""
         return Target(self.device, self.runtime, self.setting, place)
 
-    def command(self, out: str, uncertified: bool = False) -> str:
-        """The command line that asks for the same search."""
+    def command(self, out: str, uncertified: bool = False, **changed: Value) -> str:
+        """The command line that asks for the same search, but for options that are changed or added."""
         at, plain = self.setting, Setting()
-        return command(
-            "search", space=self.space, budget_ms=_exact(self.budget_ms), budget=_exact_each(self.budget),
-            statistic=self.statistic, device=self.device, runtime=self.runtime,
-            batch=at.batch if at.batch != plain.batch else None, threads=at.threads if at.threads != plain.threads else None,
-            dtype=at.dtype if at.dtype != plain.dtype else None, strategy=self.strategy, objective=self.objective,
-            gamma=_exact(self.gamma), proxy=self.proxy, evaluations=self.evaluations, seed=self.seed,
-            limit=_exact_each(self.limits), plain=not self.by_upper, uncertified=uncertified, out=out,
-        )  # fmt: skip
+        options: dict[str, Value] = {
+            "space": self.space,
+            "budget_ms": _exact(self.budget_ms),
+            "budget": _exact_each(self.budget),
+            "statistic": self.statistic,
+            "device": self.device,
+            "runtime": self.runtime,
+            "batch": at.batch if at.batch != plain.batch else None,
+            "threads": at.threads if at.threads != plain.threads else None,
+            "dtype": at.dtype if at.dtype != plain.dtype else None,
+            "strategy": self.strategy,
+            "objective": self.objective,
+            "gamma": _exact(self.gamma),
+            "proxy": self.proxy,
+            "accuracy": None if self.proxy else self.score_name,
+            "evaluations": self.evaluations,
+            "seed": self.seed,
+            "limit": _exact_each(self.limits),
+            "plain": not self.by_upper,
+            "uncertified": uncertified,
+            "out": out,
+        }
+        return command("search", **options | changed)
 
 
 def bounds_of(
@@ -135,8 +171,13 @@ def bounds_of(
     return bounds
 
 
-def claim(folder: Path, settings: Settings) -> None:
+def claim(folder: Path, settings: Settings, anew: str = "") -> None:
     """Makes the folder this search's own, or recognises it as such.
+
+    Args:
+        folder: Of the search.
+        settings: What is asked now.
+        anew: How to go on with an accuracy whose content changed.
 
     Raises:
         UsageError: it holds another search; the message says in what they differ.
@@ -150,6 +191,8 @@ def claim(folder: Path, settings: Settings) -> None:
         then = before.get(name)
         if name in PARTS and isinstance(then, str):
             then, value = registry.current(name, then), registry.current(name, value)
+        if name == "accuracy" and then and value and then["name"] == value["name"] and then != value:
+            raise UsageError(f"{folder} was searched with another {value['name']}: its content changed since. {anew}")
         if then != value and (name in before or name not in LATER):
             raise UsageError(f"{folder} holds another search: {name} was {then!r}, now {value!r}. Choose another --out.")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 
@@ -90,6 +90,13 @@ def canonical(space: Space, population: Population) -> Population:
     for gene, deciders, table in activity(space).masks:
         genes[gene] *= table[tuple(genes[d] for d in deciders)]
     return genes
+
+
+def active(space: Space, genes: Sequence[int], population: Population) -> np.ndarray:
+    """bool[genes, n]: where these genes count."""
+    tables = activity(space).tables
+    found = [tables[gene][1][tuple(population[d] for d in tables[gene][0])] for gene in genes]
+    return np.stack([np.broadcast_to(np.asarray(each, bool), population.shape[1:]) for each in found])
 
 
 def valid(space: Space, population: Population) -> np.ndarray:

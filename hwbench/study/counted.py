@@ -82,7 +82,7 @@ def subtitle_of(e: Counted) -> str:
     """How it was searched, in one line."""
     asked = e.settings
     return (
-        f"{asked.strategy} search, {asked.objective} objective, {asked.proxy} as the stand-in for accuracy; no latency of "
+        f"{asked.strategy} search, {asked.objective} objective, {asked.judged}; no latency of "
         f"{asked.device} is limited, and none was measured"
     )
 
@@ -113,13 +113,13 @@ def _answer(e: Counted) -> Section:
     cards = [
         (name, f"{winner[name]:.6g}", first["how"]),
         (f"{e.word} {e.verdict}", at_most, of),
-        (asked.proxy, f"{winner['proxy']:.4g}", "stands in for accuracy"),
+        (asked.score_name, f"{winner['proxy']:.4g}", "stands in for accuracy" if asked.proxy else "accuracy"),
     ]
     text = (
         f"The winner is the best network of {asked.space} that {e.result.evaluated:,} evaluations found within "
         f"{asked.asked}. It has {name} {winner[name]:.6g} ({first['how']}): the {e.word} of {at_most} was {e.verdict}."
     )
-    notes = [f"{asked.proxy} stands in for accuracy: no network was trained."]
+    notes = [asked.judged_note, *e.result.notes]
     if e.verification["why"]:
         notes.append(f"Not verified: {e.verification['why']}")
     if e.verdict == "broken":
@@ -146,7 +146,7 @@ def _finalists(e: Counted) -> Section:
     cells = [
         (row["network"], f"{row['proxy']:.4g}", *(f"{row[name]:.6g}" for name in names), words[row["kept"]]) for row in rows
     ]
-    head = ("network", e.settings.proxy, *names, f"{e.word} kept")
+    head = ("network", e.settings.score_name, *names, f"{e.word} kept")
     return "Winner and finalists", [
         Block("table", "Every limited cost as it was told once more after the search.", head, cells),
         limits_table(e.verification["limits"]),
@@ -163,7 +163,7 @@ def _front(e: Counted) -> Section:
         Point(role[i] if e.first["measured"] else "predicted", row["proxy"], e.result.finalists[i][name], *[row[name]] * 3)
         for i, row in enumerate(main_rows(e))
     ]
-    svg = figures.front(trials, best, points, at_most, 0.0, (name, e.settings.proxy))
+    svg = figures.front(trials, best, points, at_most, 0.0, (name, e.settings.score_name))
     caption = (
         f"Score against {name} of {min(n, figures.MAX_CLOUD):,} of the {n:,} scored trials; blue if within the {e.word} of "
         f"{at_most:.6g} (vertical line). Blue line: the {len(best)} trials no other beats in both. Rings: finalists as the "

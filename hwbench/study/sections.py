@@ -60,8 +60,10 @@ def _error(row: Mapping[str, Any], estimate: str = "predicted_ms") -> float:
     return float(stats.relative_errors(row[estimate], row["measured_ms"]))
 
 
-def _unit(proxy: str) -> str:
-    return str(getattr(registry.get("proxy", proxy), "unit", "score"))
+def _score(e: Evidence) -> str:
+    """What was maximised, with its unit where hwbench knows it."""
+    proxy = e.settings.proxy
+    return f"{proxy} [{getattr(registry.get('proxy', proxy), 'unit', 'score')}]" if proxy else e.settings.score_name
 
 
 def subtitle_of(e: Evidence) -> str:
@@ -71,7 +73,7 @@ def subtitle_of(e: Evidence) -> str:
     return (
         f"{e.settings.runtime} {env['runtime_version']} on {env['cpu_model']} ({e.card.device}), {at.dtype}, "
         f"batch {at.batch}, {threads}, runs {at.scenario}; {e.settings.strategy} search, {e.settings.objective} objective, "
-        f"{e.settings.proxy} as the stand-in for accuracy; verified {str(e.verification['verified_at'])[:10]}"
+        f"{e.settings.judged}; verified {str(e.verification['verified_at'])[:10]}"
     )
 
 
@@ -125,7 +127,7 @@ def _answer(e: Evidence) -> Section:
         f"Its {other} was measured at {_measured(winner, other)} ms and predicted at "
         f"{ms(e.result.finalists[0].get(f'{other}_ms'))} ms; the {e.word} is not about {other}."
     )
-    score = (f"{e.settings.proxy} [{_unit(e.settings.proxy)}]", f"{winner['score']:.3f}")
+    score = (_score(e), f"{winner['score']:.3f}")
     table = winner_table(values, f" {SPREAD_NOTE}", [score])
     return "The answer", [Block("cards", rows=cards), Block("text", text), table]
 
@@ -137,9 +139,9 @@ def _latency_verdict(e: Evidence) -> Mapping[str, Any]:
 
 
 def _networks(e: Evidence) -> Section:
-    s, proxy = e.statistic, e.settings.proxy
+    s = e.statistic
     columns = (
-        "network", f"{proxy} [{_unit(proxy)}]", f"predicted {s} [ms]", f"upper bound {s} [ms]", "measured min ± spread [ms]",
+        "network", _score(e), f"predicted {s} [ms]", f"upper bound {s} [ms]", "measured min ± spread [ms]",
         "measured p50 ± spread [ms]", f"error of {s} [%]", f"{e.word} kept",
     )  # fmt: skip
     rows = [
@@ -175,7 +177,7 @@ def _doubts(e: Evidence) -> list[str]:
     s, winner, budget = e.statistic, e.finalists[0], e.budget_ms
     spread = winner[SPREADS[s]]
     doubtful = Counter(row["verdict"] for row in e.rows if row["verdict"] != "stable")
-    found = [f"{e.settings.proxy} ({_unit(e.settings.proxy)}) stands in for accuracy: no network was trained."]
+    found = [e.settings.judged_note, *e.result.notes]
     if len(ties := [row for row in e.finalists if row["score"] == winner["score"]]) > 1:
         found.append(
             f"{len(ties)} of {len(e.finalists)} finalists share the winner's score; the search's order decides between them."
@@ -223,7 +225,7 @@ def _front(e: Evidence) -> Section:
     s, n = e.statistic, len(e.trials["latency_ms"])
     best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
     margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
-    labels = (f"latency, {s} [ms]", f"{e.settings.proxy} [{_unit(e.settings.proxy)}]")
+    labels = (f"latency, {s} [ms]", _score(e))
     svg = figures.front(e.trials, best, _points(e, e.finalists), e.budget_ms, margin, labels)
     thinned = n > figures.MAX_CLOUD
     shown = f"{figures.MAX_CLOUD:,} of the {n:,} scored trials, evenly thinned" if thinned else f"all {n:,} scored trials"

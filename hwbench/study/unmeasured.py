@@ -77,10 +77,7 @@ def read(folder: Path, place: Workspace) -> Unmeasured:
 def subtitle_of(e: Unmeasured) -> str:
     """Device, predictor, search."""
     asked = e.settings
-    return (
-        f"predicted for {asked.device}, not measured; {asked.strategy} search, {asked.objective} objective, "
-        f"{asked.proxy} as the stand-in for accuracy"
-    )
+    return f"predicted for {asked.device}, not measured; {asked.strategy} search, {asked.objective} objective, {asked.judged}"
 
 
 def sections_of(e: Unmeasured) -> list[Section]:
@@ -121,7 +118,7 @@ def _answer(e: Unmeasured) -> Section:
         f"{bound} of its latency on {asked.device} within {budget} ms. It was not measured: {why.rstrip('.')}. Every latency "
         "below is a prediction."
     )
-    notes = [f"{asked.proxy} stands in for accuracy: no network was trained."]
+    notes = [asked.judged_note, *e.result.notes]
     if not e.facts.certified:
         notes.append(
             "Uncertified: no calibration saw networks of this space on this device; nothing says how often bounds hold."
@@ -138,7 +135,7 @@ def _answer(e: Unmeasured) -> Section:
 
 def _finalists(e: Unmeasured) -> Section:
     limits = [name for name in e.settings.bounds if name != LATENCY]
-    head = ("network", e.settings.proxy, "predicted [ms]", "low [ms]", "upper bound [ms]", *limits, "measured")
+    head = ("network", e.settings.score_name, "predicted [ms]", "low [ms]", "upper bound [ms]", *limits, "measured")
     rows = [
         (row["network"], f"{row['proxy']:.3f}", ms(row["predicted_ms"]), ms(row["low_ms"]), ms(row["upper_ms"]),
          *(f"{facts[name]:.6g}" for name in limits), "no")
@@ -151,7 +148,7 @@ def _front(e: Unmeasured) -> Section:
     n, budget = len(e.trials["latency_ms"]), e.settings.bounds[LATENCY]
     best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
     margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
-    labels = (f"predicted latency, {e.settings.statistic} [ms]", e.settings.proxy)
+    labels = (f"predicted latency, {e.settings.statistic} [ms]", e.settings.score_name)
     rings = [Point("predicted", row["proxy"], *[row["predicted_ms"]] * 4) for row in main_rows(e)]  # nothing measured to draw
     svg = figures.front(e.trials, best, rings, budget, margin, labels)
     caption = (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import hwbench
 from hwbench.core.process_pool import WorkerLost, Workers
 
 
@@ -60,3 +63,24 @@ def test_threads_of_a_process_are_those_asked_for_and_the_environment_is_put_bac
         assert one.submit(threads).result() == "1"
         assert as_here.submit(threads).result() == "7"
     assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+UNGUARDED = """
+from hwbench.core.errors import UsageError
+from hwbench.core.process_pool import Workers
+
+try:
+    with Workers(1) as workers:
+        workers.submit(abs, 3).result()
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path):
+    """Its processes execute it again, and are not allowed to start others while they begin."""
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout.startswith("A process could not be started: a script that uses workers needs `if __name__")

@@ -38,11 +38,11 @@ def test_what_is_no_network_is_never_scored_and_never_the_least():
     assert (macs.compared(canonical(space, every[:, ~networks])) <= least).any()  # what is no network is as cheap
     with Scorer("params", "nasbench201") as score:
         some = canonical(space, every[:, ::97])
-        found = loop._scores(space, score, some)
+        found = loop._scores(space, score, some).values
         assert (np.isnan(found) == ~networks[::97]).all()
         assert 0 < np.isnan(found).sum() < len(found)
-        assert (found[networks[::97]] == score(some[:, networks[::97]])).all()
-        assert np.isnan(loop._scores(space, score, some[:, ~networks[::97]])).all()
+        assert (found[networks[::97]] == score(some[:, networks[::97]]).values).all()
+        assert np.isnan(loop._scores(space, score, some[:, ~networks[::97]]).values).all()
 
 
 # Dear scores
@@ -200,6 +200,7 @@ def test_a_worker_that_dies_costs_its_item_only(deadly, name):
     stored = trials(deadly / name)
     assert [t["trial"] for t in stored if t["accuracy"] is None] == [27]  # the eighth of the second batch
     assert (stored[27]["fitness"], stored[27]["feasible"], len(stored)) == (None, False, 45)
+    assert {t["trial"]: t["failed"] for t in stored if t["failed"]} == {27: "its process ended, and again"}
     assert stored[27]["latency_ms"] > 0
     said = json.loads((deadly / name / "said.json").read_text())
     assert said[-1].endswith("ended its process, and again; it counts as invalid.")

@@ -138,7 +138,7 @@ def test_trials_of_version_1_are_read_and_their_costs_are_unknown(tmp_path):
     pq.write_table(data.replace_schema_metadata({schema.FOOTER_KEY: json.dumps(footer)}), path)
     found, facts = schema.read(path, TRIALS)
     assert found.schema.names == [c.name for c in TRIALS.columns]
-    assert found.to_pylist() == [{**row, "costs": None} for row in data.to_pylist()]
+    assert found.to_pylist() == [{**row, "costs": None, "failed": None} for row in data.to_pylist()]
     assert facts["settings"] == {"seed": 3}
 
 
@@ -147,11 +147,12 @@ def test_trials_of_version_2_are_read_with_their_latencies(tmp_path):
     path = tmp_path / "old.parquet"
     rows = [{"trial": 0, "architecture": "00", "accuracy": 7.5, "latency_ms": 11.0, "upper_ms": 11.3, "fitness": 7.5,
              "feasible": True, "costs": {"params_m": 7.5}}]  # fmt: skip
-    never = [replace(c, nullable=False) if c.name in ("latency_ms", "upper_ms") else c for c in TRIALS.columns]
+    then = [c for c in TRIALS.columns if c.name != "failed"]
+    never = [replace(c, nullable=False) if c.name in ("latency_ms", "upper_ms") else c for c in then]
     schema.write(path, replace(TRIALS, version=2, columns=tuple(never)), rows, {})
     found = schema.read(path, TRIALS)[0].to_pylist()
-    assert [{**row, "costs": dict(row["costs"])} for row in found] == rows
-    assert TRIALS.version == 3
+    assert [{**row, "costs": dict(row["costs"])} for row in found] == [{**row, "failed": None} for row in rows]
+    assert TRIALS.version == 4
     without = [{**rows[0], "latency_ms": None, "upper_ms": None}]
     schema.write(path, TRIALS, without, {})
     assert schema.read(path, TRIALS)[0].to_pylist()[0]["latency_ms"] is None

@@ -253,7 +253,7 @@ class TransferLatency:
             (at,) = (i for i, g in enumerate(space.genes) if (g.name, g.layer) == (choice.column, choice.place))
             codes = np.array([levels.index(value) for value in space.genes[at].choices])[population[at]]
             if _shorter(choice):
-                codes = np.where(tabular.active(space, [at], population)[0], codes, len(levels) - 1)
+                codes = np.where(activity.active(space, [at], population)[0], codes, len(levels) - 1)
             both.append(Position(choice.column, choice.place, levels, np.concatenate([stored, codes])))
         _, group = positions.distinct(both)
         row = np.full(group.max() + 1, -1)

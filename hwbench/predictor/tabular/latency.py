@@ -30,7 +30,7 @@ from hwbench.predictor.space_latency import check_statistic
 from hwbench.predictor.tabular import fit as tabular
 from hwbench.predictor.tabular.encode import Encoding
 from hwbench.predictor.tabular.facts import facts_of
-from hwbench.space.activity import activity, canonical, valid
+from hwbench.space.activity import active, activity, canonical, valid
 from hwbench.space.base import Gene, Population, Space
 from hwbench.space.compiled import CompiledSum
 
@@ -330,13 +330,6 @@ def _table(gene: Gene, encoding: Encoding) -> np.ndarray:
 def _genes(space: Space, name: str) -> list[tuple[int, Gene]]:
     """(place in a population, gene) of every layer's gene of this name."""
     return [(at, gene) for at, gene in enumerate(space.genes) if gene.name == name]
-
-
-def active(space: Space, genes: Sequence[int], population: Population) -> np.ndarray:
-    """bool[genes, n]: where these genes count."""
-    tables = activity(space).tables
-    found = [tables[gene][1][tuple(population[d] for d in tables[gene][0])] for gene in genes]
-    return np.stack([np.broadcast_to(np.asarray(each, bool), population.shape[1:]) for each in found])
 
 
 def _states(space: Space) -> Population:
