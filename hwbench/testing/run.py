@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-import traceback
 import unittest
 import warnings
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hwbench.core import contract, registry
+from hwbench.core import contract, registry, user_code
 from hwbench.core.errors import HwbenchError, UnknownName, UsageError
 from hwbench.testing.base import Contract, checks, suite_of
 
@@ -129,13 +128,5 @@ def _outcome(suite: type[Contract], name: str, runs: list[dict[str, Any]]) -> Ou
         except (AssertionError, HwbenchError) as failed:
             return Outcome(title, FAILED, f"{failed}{case}")
         except Exception as error:  # someone's part may raise whatever it likes
-            return Outcome(title, FAILED, f"{type(error).__name__}: {error} ({_where(error)}){case}")
+            return Outcome(title, FAILED, f"{type(error).__name__}: {error} ({user_code.place(error)}){case}")
     return Outcome(title, SKIPPED, skipped[0]) if skipped and len(skipped) == len(runs) else Outcome(title, OK)
-
-
-def _where(error: Exception) -> str:
-    """The last line of code that is not hwbench's own, or the last of all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = str(Path(__file__).parents[1])
-    frame = next((frame for frame in reversed(frames) if not frame.filename.startswith(own)), frames[-1])
-    return f"{Path(frame.filename).name}, line {frame.lineno}"

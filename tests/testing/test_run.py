@@ -117,7 +117,7 @@ def test_a_failed_check_names_part_member_and_what_was_expected():
 def test_whatever_a_part_raises_is_a_failed_check_with_its_place():
     _, outcomes = check_part("their_parts:Clumsy")
     reasons = {outcome.reason for outcome in outcomes if outcome.check == "within the budgets accuracy counts"}
-    assert reasons == {"KeyError: 'nothing' (their_parts.py, line 29)"}
+    assert reasons == {"KeyError: 'nothing' (their_parts.py:29)"}
 
 
 def test_a_lacking_member_is_what_every_check_says():
