@@ -14,20 +14,22 @@ from hwbench.cli import _options as options
 def run(
     result: Annotated[Path, typer.Argument(help="Folder a search wrote.")],
     random: Annotated[int, typer.Option("--random", help="Random networks measured beside the finalists.")] = 12,
+    space: options.SpaceOfSearch = None,
     workspace: options.Workspace = options.HERE,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Measure the finalists and random networks end to end where the device is, beside their predictions."""
     import hwbench
+    from hwbench.core.command import command
 
     with console.progress("measuring networks") as tick:
-        done = hwbench.verify(result, random, seed, workspace, tick=tick)
+        done = hwbench.verify(result, random, seed, workspace, tick=tick, space=space)
     if json:
         console.emit_json(done)
         return
     _show(done)
-    typer.echo(f"next: hwbench report {result} --workspace {workspace}")
+    typer.echo(f"next: {command('report', result, space=space, workspace=workspace)}")
 
 
 def _show(done: dict[str, Any]) -> None:

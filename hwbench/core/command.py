@@ -2,7 +2,8 @@
 
 command("fit", space=["bert"], threads=2, stored=True) == "hwbench fit --space bert --threads 2 --stored"
 
-Every word is quoted as a shell needs it, so that what is printed can be pasted.
+Every word is quoted as a shell needs it, so that what is printed can be pasted; a part that came from a file of code is written
+as the user gave it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from os import PathLike
+
+from hwbench.core import registry
 
 Value = str | int | float | bool | PathLike[str] | Sequence[str] | Mapping[str, object] | None
 """None and False leave an option out, True is a flag, several values repeat it, a mapping repeats it as name=value, where
@@ -41,6 +44,6 @@ def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     if not isinstance(value, float):
-        return str(value)
+        return registry.as_given(str(value))
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

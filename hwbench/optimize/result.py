@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__
-from hwbench.core import pareto, schema
+from hwbench.core import pareto, registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json
 from hwbench.optimize import feasibility
@@ -77,8 +77,8 @@ class SearchResult:
         return cls(networks, Settings.of({"space": document["space"], **about}), **known)
 
     @classmethod
-    def read(cls, folder: Path) -> SearchResult:
-        """Of the search that wrote a folder.
+    def read(cls, folder: Path, space: str | None = None) -> SearchResult:
+        """Of the search that wrote a folder; refused where it is one of another space than that.
 
         Raises:
             UsageError: there is none.
@@ -86,6 +86,8 @@ class SearchResult:
         document = read_json(folder / RESULT_NAME, "search result")
         if "search" not in document:
             raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+        if space is not None and registry.current("space", document["space"]) != registry.current("space", space):
+            raise UsageError(f"{folder} holds a search of {document['space']}, --space asks for {space}.")
         return cls.of(document)
 
     def predictor(self, cost: str) -> dict[str, Any]:
