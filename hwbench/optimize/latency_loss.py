@@ -69,7 +69,7 @@ def latency_loss(
 ) -> LatencyLoss:
     """A torch module that is added to a task's loss, so that the expected latency of what is chosen settles at a target.
 
-        >>> loss = hwbench.latency_loss([[1.2, 0.8, 0.1], [2.5, 1.9]], target_ms=2.2)       ms of every choice, block by block
+        >>> loss = hwbench.latency_loss([[1.2, 0.8, 0.1], [2.5, 1.9]], target_ms=2.2)  # ms of every choice of two blocks
         >>> loss
         LatencyLoss(2 genes, target 2.2 ms, weight 1)
         >>> logits = [torch.zeros(3, requires_grad=True), torch.zeros(2, requires_grad=True)]

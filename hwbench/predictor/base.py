@@ -18,6 +18,7 @@ import numpy as np
 from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
+from hwbench.space.architectures import Architectures
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
@@ -35,6 +36,8 @@ class Latencies:
     """90 % of networks like those of the calibration lie between; 95 % stay below `high_ms`."""
     coverage: np.ndarray
     """Share of each that rests on measured rows; the rest is modelled."""
+    architectures: Architectures | None = None
+    """Whose latencies these are, where they were asked for as architectures of a space."""
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.value_ms, self.low_ms, self.high_ms))
@@ -48,10 +51,12 @@ class Latencies:
         return f"Latencies of {len(values)} network{'s' * (len(values) != 1)}{between}"
 
     def to_pandas(self) -> Any:
-        """A DataFrame: one row per network; the columns are the names here."""
+        """A DataFrame: one row per network, the numbers in columns of the same names, before them its choices where known."""
         import pandas as pd
 
-        return pd.DataFrame({name: np.atleast_1d(getattr(self, name)) for name in self.__dataclass_fields__})
+        names = ("value_ms", "low_ms", "high_ms", "coverage")
+        told = pd.DataFrame({name: np.atleast_1d(getattr(self, name)) for name in names})
+        return told if self.architectures is None else pd.concat([self.architectures.to_pandas(), told], axis=1)
 
 
 @dataclass(frozen=True)
