@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MEASURED, MODELLED, BOUNDED = "measured", "modelled", "bounded"
@@ -39,9 +39,9 @@ class Layer:
         return self.price == MEASURED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelLatency:
-    """What is known of one model's latency."""
+    """What is known of one model's latency; `to_pandas()` has its kernels."""
 
     model: str
     device: str
@@ -61,6 +61,16 @@ class ModelLatency:
     """Of the model's inputs, as it was priced."""
     notes: tuple[str, ...] = ()
     """What a reader must know: a loop's count that data decide, a kernel whose time depends on its data."""
+
+    def __repr__(self) -> str:
+        what = f"{self.model} on {self.device}/{self.runtime} ({self.statistic})"
+        return f"{what}: {self.latency_ms:.4g} ms ({self.low_ms:.4g} to {self.high_ms:.4g}), {len(self.layers)} kernels"
+
+    def to_pandas(self) -> Any:
+        """A DataFrame: one row per kernel."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(layer) for layer in self.layers])
 
     def share(self, price: str) -> float:
         """The part of the latency whose kernels are priced that way; the three parts add up to 1."""
