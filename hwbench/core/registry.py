@@ -39,6 +39,8 @@ _given_shared: dict[tuple[str, str], Any] = {}
 """What `get` made of a class that was given."""
 _references: dict[str, tuple[str, str]] = {}
 """Name of a part from a file of code -> FILE.py:NAME as the user gave it, and with the absolute path it had then."""
+FROM_FILES = ("space",)
+"""Kinds whose parts may come from a file of code, by the function hwbench.make_KIND."""
 CONTENT = "@"
 """What follows it in the name of a part from a file tells two contents of the file apart."""
 
@@ -258,7 +260,7 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
     if (kind, name) in _given:
         return _given[kind, name], {}
     base, _, options = name.partition(":")
-    if user_code.is_reference(name):
+    if kind in FROM_FILES and user_code.is_reference(name):
         raise UnknownName(_not_given(kind, name))
     if options and "=" not in options and _find(kind, base) is None:
         raise UnknownName(
@@ -273,13 +275,19 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
 
 def _not_given(kind: str, name: str) -> str:
     """What to say of a part from a file that nobody loaded here: stored data never do."""
-    own, _, content = name.partition(CONTENT)
+    file, _, tail = name.rpartition(":")
+    own, _, content = tail.partition(CONTENT)
+    said = f"Unknown {kind} '{name}'"
+    if not content:
+        return f"{said}: a file of code is loaded by hwbench.make_{kind}('{name}') alone: give what that returns."
+    own = f"{file.rpartition('/')[2]}:{own}"
     for other, (reference, _) in _references.items():
-        if content and other.startswith(f"{own}{CONTENT}"):
-            return f"Unknown {kind} '{name}': {reference} was changed since, it is {other} now."
-    option, call = (f"--{kind} PATH/{own}", f"PATH/{own}") if content else (f"--{kind} {name}", name)
-    how = f"call hwbench.make_{kind}('{call}') first" if content else f"give what hwbench.make_{kind}('{call}') returns"
-    return f"Unknown {kind} '{name}': code of a file is loaded only where you name the file: give {option}; in Python {how}."
+        if other.startswith(f"{own}{CONTENT}"):
+            return f"{said}: {reference} was changed since, it is {other} now."
+    return (
+        f"{said}: code of a file is loaded only where you name the file: give --{kind} PATH/{own}; in Python call "
+        f"hwbench.make_{kind}('PATH/{own}') first."
+    )
 
 
 def recipe(kind: str, name: str) -> dict[str, Any]:

@@ -57,4 +57,4 @@ class Space(Protocol):
 
     def __repr__(self) -> str:
         """For spaces that inherit from this."""
-        return f"{self.name}: {len(self.genes)} genes"
+        return f"{getattr(self, 'name', type(self).__name__)}: {len(self.genes)} genes"

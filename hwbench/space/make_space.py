@@ -12,15 +12,16 @@ is stored makes anyone load code: whoever reads it gives the file again.
 from __future__ import annotations
 
 import inspect
+import traceback
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hwbench.core import contract, registry, user_code
-from hwbench.core.errors import UsageError
+from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.space import activity, slots
-from hwbench.space.base import Space
+from hwbench.space.base import Gene, Space
 from hwbench.space.lowering import Lowering
 
 DIGITS = 8
@@ -78,6 +79,10 @@ def _made(path: Path, name: str, content: str) -> Space:
     except AttributeError:
         raise UsageError(f"{path.name}:{name} is no space: it is a {type(part).__name__}.") from None
     contract.check("space", registry.contract("space"), part)
+    if not part.genes or not all(isinstance(gene, Gene) for gene in part.genes):
+        raise UsageError(
+            f"{path.name}:{name} is no space: its genes must be Gene(name, choices), at least one; got {part.genes!r}."
+        )
     made: Space = part
     return made
 
@@ -115,4 +120,8 @@ def _ops(space: Space, column: list[int]) -> list[tuple[str, int]]:
 
 
 def _failed(error: Exception, path: Path, name: str) -> UsageError:
-    return UsageError(f"{path.name}:{name} fails: {user_code.place(error, path)}: {user_code.summary(error)}")
+    """One line with the place in the user's file; what hwbench itself refuses says what is wrong, wherever it was noticed."""
+    inside = any(frame.filename == str(path) for frame in traceback.extract_tb(error.__traceback__))
+    if not isinstance(error, HwbenchError):
+        return UsageError(f"{path.name}:{name} fails: {user_code.place(error, path)}: {user_code.summary(error)}")
+    return UsageError(f"{path.name}:{name} fails: {f'{user_code.place(error, path)}: ' if inside else ''}{error}")
