@@ -80,9 +80,7 @@ def _made(path: Path, name: str, content: str) -> Space:
         raise UsageError(f"{path.name}:{name} is no space: it is a {type(part).__name__}.") from None
     contract.check("space", registry.contract("space"), part)
     if not part.genes or not all(isinstance(gene, Gene) for gene in part.genes):
-        raise UsageError(
-            f"{path.name}:{name} is no space: its genes must be Gene(name, choices), at least one; got {part.genes!r}."
-        )
+        raise UsageError(f"{path.name}:{name} is no space: its genes must be Gene(name, choices), got {part.genes!r}.")
     made: Space = part
     return made
 
