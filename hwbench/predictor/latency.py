@@ -58,8 +58,10 @@ class ArchitectureLatency:
         asked, one = given(self.space, architectures)
         told = self.of_space.predict(asked.population)
         missing = ~activity.valid(self.space, asked.population)
-        columns = [np.where(missing, np.nan, column) for column in (*told, told.coverage)]
-        return Latencies(*(column[0] if one else column for column in columns), asked)
+        value, low, high, coverage = (
+            np.where(missing, np.nan, column)[0 if one else slice(None)] for column in (*told, told.coverage)
+        )
+        return Latencies(value, low, high, coverage, asked)
 
     @property
     def facts(self) -> Facts:

@@ -20,6 +20,7 @@ from typing import Any
 from hwbench.core import contract, registry, user_code
 from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import fingerprint
+from hwbench.network.op.base import op_of
 from hwbench.space import activity, slots
 from hwbench.space.base import Gene, Space
 from hwbench.space.lowering import Lowering
@@ -105,11 +106,13 @@ def _content(space: Space, path: Path, name: str) -> str:
     try:
         activity.activity(space)
         genes = [[gene.name, gene.layer, [repr(choice) for choice in gene.choices]] for gene in space.genes]
-        specs = [spec.key for spec in slots.distinct_specs(space)]
+        specs = slots.distinct_specs(space)
+        for spec in specs:
+            op_of(spec)  # refuses an op that is unknown, or lacks a dimension
         ends = [_ops(space, [end * (len(gene.choices) - 1) for gene in space.genes]) for end in (0, 1)]
     except Exception as error:
         raise _failed(error, path, name) from None
-    return fingerprint([genes, specs, ends])[:DIGITS]
+    return fingerprint([genes, [spec.key for spec in specs], ends])[:DIGITS]
 
 
 def _ops(space: Space, column: list[int]) -> list[tuple[str, int]]:

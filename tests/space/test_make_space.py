@@ -193,13 +193,17 @@ def test_what_is_no_space_is_said_in_one_line(mine, reference, said):
     [
         (
             ('"ffn_block"', '"ffn_blok"'),
-            "mine.py:Stack fails: mine.py:Stack fails: mine.py:21: Unknown op 'ffn_blok'. Did you mean ffn_block",
+            "mine.py:Stack fails: Unknown op 'ffn_blok'. Did you mean ffn_block",
         ),
         (
             ("width * self.ratio", "width * self.ration"),
-            "mine.py:20: AttributeError: 'Stack' object has no",
+            "mine.py:Stack fails: mine.py:19: AttributeError: 'Stack' object has no",
         ),
-        (("self.ratio = ratio", "self.ratio = 1 / 0"), "mine.py:Stack fails: mine.py:12: ZeroDivisionError: division by zero"),
+        (
+            ("self.ratio = ratio", "self.ratio = ratio / (widths != WIDTHS)"),
+            "mine.py:Stack fails: mine.py:12: ZeroDivisionError: division by zero",
+        ),
+        ((', norm="pre"', ""), "ffn_block has the dimensions activation, dim, hidden, norm, tokens."),
         (("WIDTHS = (4, 8)", "WIDTHS = (4, 8"), "mine.py:6: SyntaxError"),
         (("        self.genes = (", "        self.jeans = ("), "space mine.Stack lacks genes of its contract."),
         (('Gene("width", widths)', '("width", widths)'), "mine.py:Stack is no space: its genes must be Gene(name, choices)"),
