@@ -96,7 +96,7 @@ def latency(
         >>> model
         Latency of nasbench201 on snapdragon-855-kryo-485/onnxruntime (min, ms): 4.6% mean error, certified
         >>> model([3, 3, 3, 1, 1, 3])
-        12.97 ms (11.75 to 14.43)
+        15.69 ms (14.26 to 17.43)
 
     Nothing is measured here. For a device that hwbench ships no predictor of: `hwbench profile`, then `hwbench fit`.
 

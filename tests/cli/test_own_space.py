@@ -35,7 +35,6 @@ class Mine:
             x = arch.add(f"layer{i}", "ffn_block", x, tokens=3, dim=width, hidden=hidden, activation="gelu", norm="pre")
         return arch.workload(x)
 """
-EVIL = "from pathlib import Path\nPath({marker!r}).touch()\n" + MINE
 
 
 def forget(monkeypatch) -> None:
@@ -92,7 +91,7 @@ def test_the_whole_flow(mine, fast_policy, monkeypatch):
     assert "UNCERTIFIED" not in told
     stored = [*mine.glob("best/**/*.json"), *mine.glob("best/**/*.jsonl"), *mine.glob("workspace/predictors/**/card.json")]
     assert json.loads((mine / "best" / "search.json").read_text())["space"] == name
-    assert len(stored) > 5
+    assert len(stored) >= 5
     assert all("/mine.py" not in path.read_text() for path in stored)  # what is stored holds no path
 
     forget(monkeypatch)
@@ -160,7 +159,7 @@ def test_after_an_edit_it_is_another_space(mine, monkeypatch):
 def test_nothing_stored_loads_code(mine, monkeypatch):
     """A search and a card from a stranger name a file that lies there: it is not executed."""
     marker = mine / "executed"
-    (mine / "evil.py").write_text(EVIL.format(marker=str(marker)))
+    (mine / "evil.py").write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n{MINE}")
     ask(*SEARCH)
     forget(monkeypatch)
     result = mine / "best" / "search.json"
