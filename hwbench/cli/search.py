@@ -65,8 +65,6 @@ def run(
 ) -> None:
     """Find the best architecture within a budget (latency or any other cost) and other limits."""
     import hwbench
-    from hwbench.core import registry
-    from hwbench.core.command import command
 
     asked = {"budget": _numbers("--budget", budget), "limits": _numbers("--limit", limit), "workspace": workspace}
     how = {"strategy": strategy, "objective": objective, "proxy": proxy, "statistic": statistic, "evaluations": evaluations}
@@ -78,7 +76,7 @@ def run(
         console.emit_json(done)
         return
     _show(done)
-    typer.echo(f"next: {command('verify', out, space=registry.code_of(space), workspace=workspace)}")
+    console.next_step("verify", out, space, workspace)
 
 
 def _show(done: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ def run(
 ) -> None:
     """Measure the finalists and random networks end to end where the device is, beside their predictions."""
     import hwbench
-    from hwbench.core.command import command
 
     with console.progress("measuring networks") as tick:
         done = hwbench.verify(result, random, seed, workspace, tick=tick, space=space)
@@ -29,7 +28,7 @@ def run(
         console.emit_json(done)
         return
     _show(done)
-    typer.echo(f"next: {command('report', result, space=space, workspace=workspace)}")
+    console.next_step("report", result, done["space"], workspace)
 
 
 def _show(done: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def place(error: BaseException, path: Path | None = None) -> str:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     own = str(Path(__file__).parents[1])
-    mine = [frame for frame in frames if path is not None and frame.filename == str(path)]
+    mine = [frame for frame in frames if path is not None and Path(frame.filename).resolve() == path.resolve()]
     others = [frame for frame in frames if not frame.filename.startswith((own, "<frozen"))]
     frame = (mine or others or frames)[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"

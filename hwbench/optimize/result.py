@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__
-from hwbench.core import pareto, registry, schema
+from hwbench.core import pareto, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json
 from hwbench.optimize import feasibility
@@ -24,7 +24,7 @@ from hwbench.optimize.settings import Settings
 from hwbench.optimize.space_problem import as_genes
 from hwbench.predictor.base import Refusal
 from hwbench.space import activity
-from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
+from hwbench.space.architectures import RESULT_NAME, Architectures, of_values, require_space
 from hwbench.space.base import Space
 
 FINALISTS = 5
@@ -86,8 +86,7 @@ class SearchResult:
         document = read_json(folder / RESULT_NAME, "search result")
         if "search" not in document:
             raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
-        if space is not None and registry.current("space", document["space"]) != registry.current("space", space):
-            raise UsageError(f"{folder} holds a search of {document['space']}, --space asks for {space}.")
+        require_space(document["space"], space, f"{folder} holds a search")
         return cls.of(document)
 
     def predictor(self, cost: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.command import stored_command
+from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.workspace import Workspace
@@ -104,7 +104,7 @@ class Settings:
     def command(self, out: str, uncertified: bool = False) -> str:
         """The command line that asks for the same search."""
         at, plain = self.setting, Setting()
-        return stored_command(
+        return command(
             "search", space=self.space, budget_ms=_exact(self.budget_ms), budget=_exact_each(self.budget),
             statistic=self.statistic, device=self.device, runtime=self.runtime,
             batch=at.batch if at.batch != plain.batch else None, threads=at.threads if at.threads != plain.threads else None,

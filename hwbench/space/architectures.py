@@ -104,6 +104,12 @@ def of_values(space_name: str, values: Sequence[dict[str, Any]]) -> Architecture
     return Architectures(space, np.stack([spaces.from_values(space, v) for v in values], axis=1))
 
 
+def require_space(found: str, asked: str | None, what: str) -> None:
+    """Raises where what is stored is of another space than was asked for, if one was."""
+    if asked is not None and registry.current("space", found) != registry.current("space", asked):
+        raise UsageError(f"{what} of {found}, --space asks for {asked}.")
+
+
 def read(path: str | Path, space: str | None = None) -> Architectures:
     """Architectures from an architecture file or a search's folder or result.
 
@@ -119,6 +125,5 @@ def read(path: str | Path, space: str | None = None) -> Architectures:
         raise DataError(f'{place} is no architecture file; expected {{"schema": 1, "space": ..., "architectures": [...]}}.')
     if document.get("schema", 0) > VERSION:
         raise DataError(f"{place} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
-    if space is not None and document["space"] != space:
-        raise UsageError(f"{place} holds architectures of {document['space']}, --space asks for {space}.")
+    require_space(document["space"], space, f"{place} holds architectures")
     return of_values(document["space"], document["architectures"])
