@@ -1,7 +1,7 @@
 """hwbench: how fast a network will run on a device, and the best network that is fast enough.
 
-Every verb of the command line is a function of the same name here; nothing heavy is imported before the
-first call.
+Every verb of the command line is a function of the same name here; what anyone's own loop is built from stands beside
+(docs/api.md). Nothing heavy is imported before the first call. Type checkers read `__init__.pyi`, which names the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ _VERBS = {
     "quickstart": "study.quickstart",
 }
 """Verb -> the module that does it."""
-_PARTS = {"make_strategy": "optimize.strategy.base"}
+_PARTS = {
+    "make_space": "space.make_space",
+    "make_strategy": "optimize.strategy.base",
+    "latency": "predictor.latency",
+    "latency_loss": "optimize.latency_loss",
+    "reward": "optimize.reward",
+}
 """What anyone's own loop is built from -> its module."""
 RENAMED_KINDS = {"predictor": "aggregator", "table": "benchmark"}
 """What a kind was called before -> now: entry points in the old group are answered with the new one's name."""

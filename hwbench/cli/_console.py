@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -104,6 +105,14 @@ def say_written(paths: Sequence[object]) -> None:
     """Which files were written."""
     for path in paths:
         typer.echo(f"written: {path}")
+
+
+def next_step(verb: str, folder: Path, space: str, workspace: Path) -> None:
+    """The command that goes on with a search's folder; a space that is code of a file is given again."""
+    from hwbench.core import registry
+    from hwbench.core.command import command
+
+    typer.echo(f"next: {command(verb, folder, space=registry.code_of(space), workspace=workspace)}")
 
 
 def short(key: str) -> str:

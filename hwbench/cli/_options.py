@@ -12,6 +12,19 @@ import typer
 if TYPE_CHECKING:
     from hwbench.network.spec import Setting
 
+
+def own_space(given: Any) -> Any:
+    """--space as given; FILE.py:NAME is loaded, here and nowhere later, and goes on under the name it is stored by."""
+    if isinstance(given, list):
+        return [own_space(each) for each in given]
+    if given is None or ".py" not in given:  # the others cost no import
+        return given
+    from hwbench.core import user_code
+    from hwbench.space.make_space import make_space
+
+    return make_space(given).name if user_code.is_reference(given) else given
+
+
 Device = Annotated[str, typer.Option("--device", help="'local' or a device's name (hwbench device list).")]
 Runtime = Annotated[str, typer.Option("--runtime", help="Inference runtime.")]
 Threads = Annotated[int, typer.Option("--threads", help="Threads of the runtime.")]
@@ -20,8 +33,14 @@ ModelBatch = Annotated[
     int | None, typer.Option("--batch", help="Samples per run; an ONNX file must leave its first side open.")
 ]
 Dtype = Annotated[str, typer.Option("--dtype", help="Number format.")]
-Space = Annotated[str, typer.Option("--space", help="Search space, e.g. autoformer-tiny or bert:sequence=384.")]
-Spaces = Annotated[list[str], typer.Option("--space", help="Search space; repeat for several.")]
+Space = Annotated[
+    str,
+    typer.Option("--space", help="Search space: autoformer-tiny, bert:sequence=384 or ./mine.py:MySpace.", callback=own_space),
+]
+SpaceOfSearch = Annotated[
+    str | None,
+    typer.Option("--space", help="Where the search's space is code of yours: ./mine.py:MySpace.", callback=own_space),
+]
 Workspace = Annotated[Path, typer.Option("--workspace", help="Folder for devices/, luts/, predictors/, reports/.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 Json = Annotated[bool, typer.Option("--json", help="Last line of stdout is one JSON document.")]

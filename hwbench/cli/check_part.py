@@ -12,7 +12,7 @@ from hwbench.cli import _options as options
 
 
 def run(
-    part: Annotated[str, typer.Argument(help="module:Class of a part of your own, or a registered name.")],
+    part: Annotated[str, typer.Argument(help="module:Class or FILE.py:Class of a part of your own, or a registered name.")],
     kind: Annotated[str, typer.Option(help="Kind of plug-in, where it cannot be told from the part.")] = "",
     tables: Annotated[Path | None, typer.Option(help="Of a benchmark: folder of tables (default: HWBENCH_TABLES).")] = None,
     device: Annotated[str, typer.Option(help="Of a transport: the device it goes to.")] = "",

@@ -14,7 +14,9 @@ from hwbench.cli import _options as options
 def run(
     arch: Annotated[Path, typer.Option("--arch", help="Architecture file, or a search's folder (0 is the winner).")],
     out: Annotated[Path, typer.Option("--out", help="ONNX file to write.")],
-    space: Annotated[str | None, typer.Option("--space", help="Search space, where --arch does not say it.")] = None,
+    space: Annotated[
+        str | None, typer.Option("--space", help="Search space, where --arch does not say it.", callback=options.own_space)
+    ] = None,
     index: Annotated[int, typer.Option("--index", help="Which architecture of the file.")] = 0,
     batch: options.Batch = 1,
     weights: Annotated[Path | None, typer.Option("--weights", help="Trained weights, .safetensors by parameter name.")] = None,

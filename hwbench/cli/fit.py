@@ -29,7 +29,11 @@ def run(
     context: typer.Context,
     space: Annotated[
         list[str] | None,
-        typer.Option("--space", help="Search space; repeat for several. With --from: whose sample (or all) the rows are."),
+        typer.Option(
+            "--space",
+            help="Search space; repeat for several. With --from: whose sample (or all) the rows are.",
+            callback=options.own_space,
+        ),
     ] = None,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Fit the predictor of any ONNX model, calibrated on reference models and spaces.")

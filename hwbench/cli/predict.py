@@ -21,7 +21,9 @@ OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "fill",
 def run(
     context: typer.Context,
     model: Annotated[Path | None, typer.Argument(help="ONNX model, taken apart and priced kernel by kernel.")] = None,
-    space: Annotated[str | None, typer.Option("--space", help="Search space whose architectures --arch gives.")] = None,
+    space: Annotated[
+        str | None, typer.Option("--space", help="Search space whose architectures --arch gives.", callback=options.own_space)
+    ] = None,
     arch: Annotated[Path | None, typer.Option("--arch", help="Architecture file, search.json or a search's folder.")] = None,
     predictor: Annotated[
         str | None, typer.Option("--predictor", help="Made by hwbench fit --from TABLE: its folder, or its name as listed.")

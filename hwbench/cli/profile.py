@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 SHOWN = 8
 """Doubtful rows listed before the rest is only counted."""
 
-Spaces = Annotated[list[str] | None, typer.Option("--space", help="Search space; repeat for several.")]
+Spaces = Annotated[
+    list[str] | None,
+    typer.Option("--space", help="Search space, or ./mine.py:MySpace; repeat for several.", callback=options.own_space),
+]
 Kernels = Annotated[
     int | None, typer.Option("--kernels", help="About so many kernels that ONNX models are made of (1850 are a good table).")
 ]

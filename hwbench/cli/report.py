@@ -14,13 +14,14 @@ from hwbench.cli import _options as options
 def run(
     result: Annotated[Path, typer.Argument(help="Folder of a verified search.")],
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; the search's own by default.")] = None,
+    space: options.SpaceOfSearch = None,
     workspace: options.Workspace = options.HERE,
     json: options.Json = False,
 ) -> None:
     """Write report.md and a self-contained report.html from stored files."""
     import hwbench
 
-    done = hwbench.report(result, out, workspace)
+    done = hwbench.report(result, out, workspace, space)
     if json:
         console.emit_json(done)
         return

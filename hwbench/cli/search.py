@@ -94,7 +94,7 @@ def run(
         console.emit_json(done)
         return
     _show(done)
-    typer.echo(f"next: hwbench verify {out} --workspace {workspace}")
+    console.next_step("verify", out, space, workspace)
 
 
 def _show(done: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from hwbench.cli import _options as options
 def run(
     result: Annotated[Path, typer.Argument(help="Folder a search wrote.")],
     random: Annotated[int, typer.Option("--random", help="Random networks measured beside the finalists.")] = 12,
+    space: options.SpaceOfSearch = None,
     workspace: options.Workspace = options.HERE,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -22,12 +23,12 @@ def run(
     import hwbench
 
     with console.progress("measuring networks") as tick:
-        done = hwbench.verify(result, random, seed, workspace, tick=tick)
+        done = hwbench.verify(result, random, seed, workspace, tick=tick, space=space)
     if json:
         console.emit_json(done)
         return
     _show(done)
-    typer.echo(f"next: hwbench report {result} --workspace {workspace}")
+    console.next_step("report", result, done["space"], workspace)
 
 
 def _show(done: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 command("fit", space=["bert"], threads=2, stored=True) == "hwbench fit --space bert --threads 2 --stored"
 
-Every word is quoted as a shell needs it, so that what is printed can be pasted.
+Every word is quoted as a shell needs it, so that what is printed can be pasted: a part that came from a file of code is written
+as the user gave it. What is stored (`stored_command`) holds its stored name, which has no path.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
+from hwbench.core import registry
+
 Value = str | int | float | bool | PathLike[str] | Sequence[str] | Mapping[str, object] | None
 """None and False leave an option out, True is a flag, several values repeat it, a mapping repeats it as name=value, where
 several values are one with commas: shape={"x": (1, 3)} is --shape x=1,3."""
@@ -18,7 +21,12 @@ several values are one with commas: shape={"x": (1, 3)} is --shape x=1,3."""
 
 def command(verb: str, *arguments: str | PathLike[str], **options: Value) -> str:
     """`hwbench VERB ARGUMENT... --option value ...`; underscores of an option's name become hyphens."""
-    return shlex.join(["hwbench", *verb.split(), *map(str, arguments), *words(**options)])
+    return shlex.join(["hwbench", *verb.split(), *map(str, arguments), *map(registry.as_given, words(**options))])
+
+
+def stored_command(verb: str, **options: Value) -> str:
+    """The same for a file."""
+    return shlex.join(["hwbench", *verb.split(), *words(**options)])
 
 
 def words(**options: Value) -> list[str]:

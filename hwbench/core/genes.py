@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from hwbench.core.errors import UsageError
 
 Genes = np.ndarray
 """uint8[n, genes]: row i is one architecture."""
@@ -17,3 +21,12 @@ def keys(genes: Genes) -> list[bytes]:
     width = genes.shape[1]
     raw = np.ascontiguousarray(genes).tobytes()
     return [raw[at : at + width] for at in range(0, len(raw), width)]
+
+
+def check_choices(rows: np.ndarray, genes: Sequence[tuple[str, int]]) -> None:
+    """Raises where a row [n, genes] of whole numbers holds a choice that its gene, (name, number of choices), does not have."""
+    wrong = (rows < 0) | (rows >= np.array([size for _, size in genes]))
+    if wrong.any():
+        row, gene = np.argwhere(wrong)[0]
+        name, size = genes[gene]
+        raise UsageError(f"Architecture {row}: gene '{name}' is {rows[row, gene]}, it has choices 0 to {size - 1}.")

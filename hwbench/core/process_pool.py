@@ -1,7 +1,8 @@
 """Processes that die alone: an executor (`concurrent.futures`) in which a lost process costs its item, nothing else.
 
 Every process has one item at a time. When it dies, the item is tried once more in a fresh one; who asked for it is told
-when that dies too. Processes end with the one that started them, even when that is killed.
+when that dies too. Processes end with the one that started them, even when that is killed. What was loaded there from files of
+code (core/registry.py) is loaded in them, too.
 
 They are started afresh, not forked (threads may run here), so a script that uses them needs the usual
 `if __name__ == "__main__":`.
@@ -12,11 +13,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from hwbench.core import registry
 from hwbench.core.errors import UsageError
 
 T = TypeVar("T")
@@ -72,7 +74,7 @@ class Workers(Executor):
         """The process of the thread that asks."""
         process: ProcessPoolExecutor | None = getattr(self._mine, "process", None)
         if process is None:
-            process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _end_with_parent)
+            process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (registry.from_files(),))
             with self._starting, _threads(self._per_process):
                 try:
                     process.submit(os.getpid).result()  # its environment is that of the moment it starts
@@ -100,6 +102,11 @@ def _threads(count: int | None) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _start(parts: Sequence[tuple[str, str, str]]) -> None:
+    _end_with_parent()
+    registry.load_again(parts)
 
 
 def _end_with_parent() -> None:

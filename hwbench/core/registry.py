@@ -9,8 +9,9 @@ itself. Where the folder's `__init__.py` says `FULL_NAMES = True`, the keys of V
 Options may follow a colon: `bert:sequence=384`.
 
 Parts of other people come through the entry-point group `hwbench.<kind>`, or as objects: `named` gives an object (or a class
-that makes one) a name, under which everything here finds it until the process ends. People write names with hyphens, files
-have underscores: both are understood everywhere, and a part keeps the spelling it was registered under.
+that makes one) a name, under which everything here finds it until the process ends. One that was loaded from a file the user
+named (core/user_code.py) is such an object; its stored name never makes anyone load the file. People write names with hyphens,
+files have underscores: both are understood everywhere, and a part keeps the spelling it was registered under.
 """
 
 from __future__ import annotations
@@ -24,17 +25,24 @@ import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import hwbench
 from hwbench.core import contract as contracts
+from hwbench.core import user_code
 from hwbench.core.errors import UnknownName, UsageError
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
+Answer = TypeVar("Answer")
 _given: dict[tuple[str, str], Any] = {}
 """(kind, name) -> the object, or the class, a caller gave."""
 _given_shared: dict[tuple[str, str], Any] = {}
 """What `get` made of a class that was given."""
+_references: dict[str, tuple[str, str]] = {}
+"""Name of a part from a file of code -> FILE.py:NAME as the user gave it, and with the absolute path it had then."""
+FROM_FILES = ("space",)
+"""Kinds whose parts may come from a file of code, by the function hwbench.make_KIND."""
+CONTENT = "@"
+"""What follows it in the name of a part from a file tells two contents of the file apart."""
 
 
 @lru_cache(maxsize=None)
@@ -98,14 +106,47 @@ def named(kind: str, part: Any, name: str = "") -> str:
     return name
 
 
-def takes(**arguments: str) -> Callable[[Verb], Verb]:
-    """Lets a function that takes names of parts take the parts as well, alone or in a list: argument -> kind."""
+def named_by_file(kind: str, part: Any, name: str, reference: str) -> str:
+    """The same for a part the user gave as FILE.py:NAME; `name` is FILE.py:NAME@CONTENT: no stored name holds a path."""
+    path, own = user_code.parse(reference, kind)
+    if not _is_factory(kind, part):
+        part.name = name
+    _references[name] = (reference, f"{path}:{own}")
+    return named(kind, part, name)
 
-    def decorate(verb: Verb) -> Verb:
+
+def as_given(name: str) -> str:
+    """A name as the user gives it: FILE.py:NAME with its path for a part from a file of code, any other as it is."""
+    return _references[name][0] if name in _references else name
+
+
+def code_of(name: str) -> str | None:
+    """The name, where a command that reads it from stored data needs its file beside; None where it is registered."""
+    return name if name in _references else None
+
+
+def from_files() -> list[tuple[str, str, str]]:
+    """(kind, name, FILE.py:NAME with its absolute path) of every part that came from a file: what `load_again` takes."""
+    return [(kind, name, _references[name][1]) for kind, name in _given if name in _references]
+
+
+def load_again(parts: Iterable[tuple[str, str, str]]) -> None:
+    """Lets this process know what the one that started it had from files."""
+    for kind, name, reference in parts:
+        named_by_file(kind, user_code.load(reference, kind), name, reference)
+
+
+def takes(**arguments: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Lets a function that takes names of parts take the parts as well, alone or in a list: argument -> kind.
+
+    To a type checker it takes anything then: its own signature says names.
+    """
+
+    def decorate(verb: Callable[..., Answer]) -> Callable[..., Answer]:
         signature = inspect.signature(verb)
 
         @functools.wraps(verb)
-        def call(*given: Any, **named_arguments: Any) -> Any:
+        def call(*given: Any, **named_arguments: Any) -> Answer:
             try:
                 bound = signature.bind(*given, **named_arguments)
             except TypeError:
@@ -117,7 +158,7 @@ def takes(**arguments: str) -> Callable[[Verb], Verb]:
                 bound.arguments[argument] = [named(kind, each) for each in part] if several else named(kind, part)
             return verb(*bound.args, **bound.kwargs)
 
-        return cast(Verb, call)
+        return call
 
     return decorate
 
@@ -126,9 +167,9 @@ def require_registered(kind: str, name: str) -> None:
     """Raises where a part is known to this process only: another one finds parts by their registration.
 
     Raises:
-        UsageError: it was given as an object.
+        UsageError: it was given as an object; what came from a file is loaded there again.
     """
-    if (kind, name) in _given:
+    if (kind, name) in _given and name not in _references:
         raise UsageError(
             f"{kind} '{name}' was given as an object, which other processes do not know: register it in the entry-point group "
             f"hwbench.{kind}, or give an executor of threads."
@@ -219,6 +260,8 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
     if (kind, name) in _given:
         return _given[kind, name], {}
     base, _, options = name.partition(":")
+    if kind in FROM_FILES and user_code.is_reference(name):
+        raise UnknownName(_not_given(kind, name))
     if options and "=" not in options and _find(kind, base) is None:
         raise UnknownName(
             f"Unknown {kind} '{name}': it was given as an object, which this process does not know. Register it in the "
@@ -228,6 +271,23 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
     cls = _targets(kind)[target]()
     arguments = dict(_variants(kind, target).get(variant, {}))
     return cls, {**arguments, **_parse_options(kind, name, options, cls, taken=arguments)}
+
+
+def _not_given(kind: str, name: str) -> str:
+    """What to say of a part from a file that nobody loaded here: stored data never do."""
+    file, _, tail = name.rpartition(":")
+    own, _, content = tail.partition(CONTENT)
+    said = f"Unknown {kind} '{name}'"
+    if not content:
+        return f"{said}: a file of code is loaded by hwbench.make_{kind}('{name}') alone: give what that returns."
+    own = f"{file.rpartition('/')[2]}:{own}"
+    for other, (reference, _) in _references.items():
+        if other.startswith(f"{own}{CONTENT}"):
+            return f"{said}: {reference} was changed since, it is {other} now."
+    return (
+        f"{said}: code of a file is loaded only where you name the file: give --{kind} PATH/{own}; in Python call "
+        f"hwbench.make_{kind}('PATH/{own}') first."
+    )
 
 
 def recipe(kind: str, name: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from hwbench.lut.fold import summarise_journal
 from hwbench.lut.journal import Journal
 from hwbench.lut.table import environment_of
 
-ValuesOf = Callable[[str, bytes], Mapping[str, Any]]
-"""(space, genes) -> an architecture's values: what a space is, whoever calls knows."""
+ValuesOf = Callable[[str, bytes], Mapping[str, Any] | None]
+"""(space, genes) -> an architecture's values: what a space is, whoever calls knows; None where the space is unknown there."""
 
 
 def networks_path(target: Target) -> Path:
@@ -54,7 +54,8 @@ def fold_networks(
         environment: Where they were measured.
         precision: Agreement asked of the three lowest processes, relative.
         architectures: Key -> values of each architecture measured now; those of the table that is there are kept.
-        values_of: The values of any other: a run that was killed before its fold left samples only.
+        values_of: The values of any other: a run that was killed before its fold left samples only. Those of a space that is
+            unknown here (someone's own) wait in the journal for a fold that knows it.
     """
     known = dict(architectures)
     if path.exists():
@@ -65,7 +66,9 @@ def fold_networks(
         row.pop("overhead_instructions")
         space, _, genes = row["key"].rpartition("/")
         if row["key"] not in known:
-            known[row["key"]] = values_of(space, bytes.fromhex(genes))
+            if (values := values_of(space, bytes.fromhex(genes))) is None:
+                continue
+            known[row["key"]] = values
         rows.append({**row, "space": space, "architecture": json.dumps(known[row["key"]])})
     facts = {"environment": dict(environment.values), "environment_hash": environment.hash}
     schema.write(path, lut_schema.NETWORKS, rows, facts)

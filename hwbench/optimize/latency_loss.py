@@ -1,11 +1,9 @@
 """The latency loss of ProxylessNAS and FBNet: expected latency, differentiable in the probabilities of choices.
 
-    cost = expected_cost(latency_cost(fitted, space, "min").value)      a torch module, exact at one-hot
-    controller = WeightController(target=12.0)
+    latency = hwbench.latency_loss(table_ms, target_ms=12.0)        a torch module, exact at one-hot
     for batch in batches:
-        chances = sample_choices(logits, cost.sizes)           or Gumbel samples, soft or straight-through
-        latency = cost(chances)
-        loss = cross_entropy(supernet(batch, chances)) + controller.update(latency.item()) * latency / 12.0
+        chances = latency.sample(logits)                            or Gumbel samples, soft or straight-through
+        loss = cross_entropy(supernet(batch, chances)) + latency(chances)
 
 Genes are drawn independently, so the expectation of a table of a compiled cost is its product with the probabilities of its
 genes. The papers leave the weight of latency to hand tuning; here a controller moves it until the latency is the target.
@@ -19,12 +17,18 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hwbench.core.errors import UsageError
+from hwbench.optimize import choice_table
+from hwbench.predictor.latency import ArchitectureLatency, latency
+from hwbench.space.base import Space
 from hwbench.space.compiled import CompiledSum
+
+if TYPE_CHECKING:
+    from hwbench.optimize.torch_modules import ExpectedCost, LatencyLoss
 
 Tensor = Any
 """A torch.Tensor; torch is not imported here."""
@@ -32,6 +36,8 @@ SUM_TOLERANCE = 1e-2
 """How far the probabilities of a gene may be from 1 together: what a softmax in half precision needs."""
 WEIGHT_RANGE = 1e6
 """The weight stays within this factor of its start, so that it comes back from targets that cannot be met."""
+INTEGRAL, PROPORTIONAL = 0.05, 5.0
+"""Gains of the controller."""
 STEPS = 1500
 LEARNING_RATE = 0.05
 MAX_LOGIT = 2.5
@@ -51,7 +57,74 @@ def _torch() -> Any:
     return torch
 
 
-def expected_cost(compiled: CompiledSum) -> Any:
+def latency_loss(
+    source: choice_table.Table | ArchitectureLatency | str | Space | type[Space],
+    target_ms: float,
+    constant_ms: float | None = None,
+    device: str | None = None,
+    runtime: str | None = None,
+    start: float = 1.0,
+    integral: float = INTEGRAL,
+    proportional: float = PROPORTIONAL,
+) -> LatencyLoss:
+    """A torch module that is added to a task's loss, so that the expected latency of what is chosen settles at a target.
+
+        >>> loss = hwbench.latency_loss([[1.2, 0.8, 0.1], [2.5, 1.9]], target_ms=2.2)  # ms of every choice of two blocks
+        >>> loss
+        LatencyLoss(2 genes, target 2.2 ms, weight 1)
+        >>> logits = [torch.zeros(3, requires_grad=True), torch.zeros(2, requires_grad=True)]
+        >>> (task_loss + loss(loss.sample(logits))).backward()
+
+    Args:
+        source: Milliseconds of every choice of every block: lists or arrays, or mappings in the order of your logits
+            (`{"block1": {"conv3": 1.2, "conv5": 1.9}}`). Or what `hwbench.latency` gave, or a space: then logits are those of
+            its genes.
+        target_ms: Latency to settle at.
+        constant_ms: With a table: what every network has beside its choices, such as stem and head; 0 if not given.
+        device: With a space: `local` (if not given) or a device's name.
+        runtime: With a space: inference runtime.
+        start: First weight of the latency; any guess of the right size of the task's loss.
+        integral: How fast the weight follows a lasting excess, per step.
+        proportional: How strongly the present excess counts.
+
+    Raises:
+        UsageError: torch is missing, a number is none, the target is out of reach, or the latency of the space is no sum
+            over its choices.
+    """
+    controller = WeightController(target_ms, start, integral, proportional)
+    tables, constant, least_ms = _priced(source, constant_ms, {"device": device, "runtime": runtime})
+    if target_ms < least_ms:
+        raise UsageError(f"target_ms {target_ms:g} is out of reach: the fastest choices take {least_ms:.6g} ms.")
+    _torch()
+    from hwbench.optimize.torch_modules import ExpectedCost, LatencyLoss
+
+    return LatencyLoss(ExpectedCost(tables, constant), controller)
+
+
+def _priced(
+    source: Any, constant_ms: float | None, where: Mapping[str, str | None]
+) -> tuple[Mapping[tuple[int, ...], np.ndarray], float, float]:
+    """(tables by genes, constant, the least any choices take) of a table, a model or a space."""
+    named: dict[str, Any] = {name: value for name, value in where.items() if value is not None}
+    if isinstance(source, str) or hasattr(source, "lower"):
+        source, named = latency(source, **named), {}
+    if isinstance(source, ArchitectureLatency):
+        named |= {} if constant_ms is None else {"constant_ms": ""}
+        if named:
+            raise UsageError(f"What hwbench.latency gave has its own {next(iter(named))}: leave it out here.")
+        if (compiled := source.of_space.compiled) is None:
+            raise UsageError(
+                f"{source.facts.name} ({source.facts.predictor}) tells latencies that are no sums over choices, so their "
+                "expectation is unknown: give a table of ms per choice, or a device whose table was profiled."
+            )
+        return compiled.tables, compiled.constant, compiled.minimum()[0]
+    if named:
+        raise UsageError(f"A table of ms per choice knows no {next(iter(named))}: leave it out, or give a space.")
+    blocks, constant = choice_table.blocks_of(source), choice_table.milliseconds("constant_ms", constant_ms or 0.0)
+    return {(i,): block for i, block in enumerate(blocks)}, constant, constant + sum(block.min() for block in blocks)
+
+
+def expected_cost(compiled: CompiledSum) -> ExpectedCost:
     """A torch module: probabilities of every gene's choices -> expected cost.
 
     It takes `[..., genes, width]`, width being the largest number of choices (zeros where a gene has fewer), or a sequence
@@ -65,38 +138,17 @@ def expected_cost(compiled: CompiledSum) -> Any:
     if not isinstance(compiled, CompiledSum):
         raise UsageError(f"expected_cost needs a cost that is compiled from sums over ops, got {type(compiled).__name__}.")
     _torch()
-    import torch
+    from hwbench.optimize.torch_modules import ExpectedCost
 
-    sizes, stacks = _sizes(compiled.tables), _stacked(compiled.tables)
-
-    class ExpectedCost(torch.nn.Module):  # type: ignore[misc]
-        """Tables of one shape are stacked: a handful of tensor products, however many ops there are."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.sizes, self.constant = sizes, compiled.constant
-            self.register_buffer("real", _real(sizes, max(sizes)), persistent=False)
-            for i, (genes, tables) in enumerate(stacks):
-                self.register_buffer(f"table{i}", torch.as_tensor(tables), persistent=False)
-                self.register_buffer(f"genes{i}", torch.as_tensor(genes), persistent=False)
-
-        def forward(self, given: Tensor | Sequence[Tensor]) -> Tensor:
-            """The expected cost of every batch entry."""
-            chances = _probabilities(given, sizes, self.real)
-            total = chances.new_full(chances.shape[:-2], self.constant)
-            for i in range(len(stacks)):
-                total = total + _expectation(chances, getattr(self, f"genes{i}"), getattr(self, f"table{i}"))
-            return total
-
-    return ExpectedCost()
+    return ExpectedCost(compiled.tables, compiled.constant)
 
 
-def _sizes(tables: Mapping[tuple[int, ...], np.ndarray]) -> tuple[int, ...]:
+def sizes_of(tables: Mapping[tuple[int, ...], np.ndarray]) -> tuple[int, ...]:
     """Choices of every gene."""
     return tuple(tables[(gene,)].size for gene in range(1 + max(gene for genes in tables for gene in genes)))
 
 
-def _stacked(tables: Mapping[tuple[int, ...], np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+def stacked(tables: Mapping[tuple[int, ...], np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
     """([genes of a table, tables], [tables, choices of its first gene, ...]) for every shape of tables that add anything."""
     groups: dict[tuple[int, ...], list[tuple[tuple[int, ...], np.ndarray]]] = {}
     for genes, table in tables.items():
@@ -108,7 +160,7 @@ def _stacked(tables: Mapping[tuple[int, ...], np.ndarray]) -> list[tuple[np.ndar
     ]
 
 
-def _expectation(chances: Tensor, genes: Tensor, tables: Tensor) -> Tensor:
+def expectation(chances: Tensor, genes: Tensor, tables: Tensor) -> Tensor:
     """The expected sum of stacked tables, given the probabilities of every gene's choices."""
     torch = _torch()
     value, axes = tables.to(chances.dtype), string.ascii_lowercase[: tables.ndim - 1]
@@ -120,7 +172,7 @@ def _expectation(chances: Tensor, genes: Tensor, tables: Tensor) -> Tensor:
     return value
 
 
-def _probabilities(given: Tensor | Sequence[Tensor], sizes: Sequence[int], real: Tensor) -> Tensor:
+def probabilities(given: Tensor | Sequence[Tensor], sizes: Sequence[int], real: Tensor) -> Tensor:
     """What was given as one tensor, at least float32; refused unless every gene's numbers are probabilities."""
     torch = _torch()
     chances, width = _padded(given, 0.0), max(sizes)
@@ -165,7 +217,7 @@ def sample_choices(
     if sizes is not None:
         if scores.ndim < 2 or scores.shape[-2] != len(sizes) or scores.shape[-1] < max(sizes):
             raise UsageError(_shape_error("Logits", sizes, scores))
-        scores = scores.masked_fill(~_real(sizes, scores.shape[-1]).to(scores.device), -math.inf)
+        scores = scores.masked_fill(~real_choices(sizes, scores.shape[-1]).to(scores.device), -math.inf)
     if generator is not None:
         waits = torch.empty(scores.shape, dtype=scores.dtype, device=scores.device).exponential_(generator=generator)
         scores = scores - waits.clamp_min(torch.finfo(scores.dtype).tiny).log()  # minus the log of a wait is a Gumbel draw
@@ -197,7 +249,9 @@ class WeightController:
     weight ends there.
     """
 
-    def __init__(self, target: float, start: float = 1.0, integral: float = 0.05, proportional: float = 5.0) -> None:
+    def __init__(
+        self, target: float, start: float = 1.0, integral: float = INTEGRAL, proportional: float = PROPORTIONAL
+    ) -> None:
         """Starts.
 
         Args:
@@ -220,6 +274,17 @@ class WeightController:
         self.target, self.integral, self.proportional = float(target), integral, proportional
         self.weight = self._base = float(start)
         self._least, self._most = start / WEIGHT_RANGE, start * WEIGHT_RANGE
+
+    def __repr__(self) -> str:
+        return f"WeightController(target {self.target:g}, weight {self.weight:.4g})"
+
+    def state(self) -> dict[str, float]:
+        """What another one goes on from."""
+        return {"weight": self.weight, "base": self._base}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Goes on from there."""
+        self.weight, self._base = state["weight"], state["base"]
 
     def update(self, latency: float) -> float:
         """The weight to use now, given the expected latency of this step."""
@@ -325,7 +390,7 @@ def _shape_error(what: str, sizes: Sequence[int], given: Tensor) -> str:
     return f"{what} are needed of {len(sizes)} genes with up to {max(sizes)} choices, got the shape {list(given.shape)}."
 
 
-def _real(sizes: Sequence[int], width: int) -> Tensor:
+def real_choices(sizes: Sequence[int], width: int) -> Tensor:
     """bool[genes, width]: which choices exist."""
     torch = _torch()
     return torch.arange(width) < torch.as_tensor(list(sizes))[:, None]

@@ -18,7 +18,7 @@ import numpy as np
 
 from hwbench.core import pareto
 from hwbench.core.errors import UsageError
-from hwbench.core.genes import Genes
+from hwbench.core.genes import Genes, check_choices
 
 Values = Mapping[str, np.ndarray]
 """Name of an objective or cost -> one number per architecture."""
@@ -104,10 +104,7 @@ class Problem:
         genes = np.asarray(genes)
         if genes.dtype != np.uint8 or genes.ndim != 2 or genes.shape[1] != len(self.genes):
             raise UsageError(f"Architectures are uint8[n, {len(self.genes)}], got {genes.dtype}{list(genes.shape)}.")
-        if (genes >= self.sizes).any():
-            row, gene = np.argwhere(genes >= self.sizes)[0]
-            name, size = self.genes[gene]
-            raise UsageError(f"Architecture {row}: gene '{name}' is {genes[row, gene]}, it has choices 0 to {size - 1}.")
+        check_choices(genes, self.genes)
         return genes
 
     def complete(self, genes: Genes, values: Values) -> dict[str, np.ndarray]:

@@ -26,7 +26,7 @@ from hwbench.optimize.settings import Settings
 from hwbench.optimize.space_problem import as_genes
 from hwbench.predictor.base import Refusal
 from hwbench.space import activity
-from hwbench.space.architectures import RESULT_NAME, Architectures, of_values
+from hwbench.space.architectures import RESULT_NAME, Architectures, of_values, require_space
 from hwbench.space.base import Space
 
 FINALISTS = 5
@@ -87,8 +87,8 @@ class SearchResult:
         return cls(networks, Settings.of({"space": document["space"], **about}), **known)
 
     @classmethod
-    def read(cls, folder: Path) -> SearchResult:
-        """Of the search that wrote a folder.
+    def read(cls, folder: Path, space: str | None = None) -> SearchResult:
+        """Of the search that wrote a folder; refused where it is one of another space than that.
 
         Raises:
             UsageError: there is none.
@@ -96,6 +96,7 @@ class SearchResult:
         document = read_json(folder / RESULT_NAME, "search result")
         if "search" not in document:
             raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+        require_space(document["space"], space, f"{folder} holds a search")
         return cls.of(document)
 
     def predictor(self, cost: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from hwbench.optimize.errors import TooManyFailures
 from hwbench.optimize.every_row import EVERY_ROW, EveryRow
 from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.loop import Plan, run_trials
-from hwbench.optimize.objective.base import VIOLATION, Objective
+from hwbench.optimize.objective.base import VIOLATION, Objective, make_objective
 from hwbench.optimize.problem import violation
 from hwbench.optimize.result import SearchResult, followed, result_of, usual, write_trials
 from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
@@ -203,7 +203,7 @@ def _anew(asked: Settings, accuracy: str | Path | Callable[..., Any] | None, pla
 def _searched(asked: Settings, question: Question, score: Scoring, folder: Path, tick: Tick, anew: str) -> SearchResult:
     """Compiles the limits, and searches."""
     space: Space = registry.get("space", asked.space)
-    goal = _objective(asked.objective, asked.bounds, asked.gamma)
+    goal = make_objective(asked.objective, asked.bounds, asked.gamma)
     limited = limits_of(space, asked.bounds, question, asked.by_upper, asked.budget_name)
     settings = replace(asked, certified=_certified(limited, asked.by_upper), **_fingerprints(limited))
     problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited))
@@ -277,17 +277,6 @@ def _effort(strategy: str | None, evaluations: int | None, score: Scoring, folde
     evaluations = int(before.get("evaluations", usual_evaluations)) if evaluations is None else evaluations
     cost = "more than a table look-up" if score.expensive else "a table look-up"
     return strategy, evaluations, f"{strategy} with {evaluations} evaluations: chosen as a score costs {cost}"
-
-
-def _objective(name: str, bounds: Mapping[str, float], gamma: float | None) -> Objective:
-    extra = {} if gamma is None else {"gamma": gamma}
-    try:
-        made: Objective = registry.make("objective", name, limits=bounds, **extra)
-    except TypeError:
-        if gamma is None:
-            raise
-        raise UsageError(f"Objective '{name}' takes no --gamma.") from None
-    return made
 
 
 def _certified(limits: Sequence[Limit], by_upper: bool) -> bool | None:

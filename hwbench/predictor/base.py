@@ -9,7 +9,7 @@ Whether an answer is *certified* is part of it: only where the interval was cali
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -18,13 +18,17 @@ import numpy as np
 from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
+from hwbench.space.architectures import Architectures
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Latencies:
-    """Latencies of several networks, in ms, each with its interval."""
+    """Latencies of several networks, in ms, each with its interval; `value, low, high = latencies` takes it apart.
+
+    NaN where an architecture is no network. Of a single architecture everything is a number.
+    """
 
     value_ms: np.ndarray
     low_ms: np.ndarray
@@ -32,6 +36,27 @@ class Latencies:
     """90 % of networks like those of the calibration lie between; 95 % stay below `high_ms`."""
     coverage: np.ndarray
     """Share of each that rests on measured rows; the rest is modelled."""
+    architectures: Architectures | None = None
+    """Whose latencies these are, where they were asked for as architectures of a space."""
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.value_ms, self.low_ms, self.high_ms))
+
+    def __repr__(self) -> str:
+        values = np.atleast_1d(self.value_ms)
+        if np.ndim(self.value_ms) == 0:
+            return f"{self.value_ms:.4g} ms ({self.low_ms:.4g} to {self.high_ms:.4g})"
+        known = values[~np.isnan(values)]
+        between = f": {known.min():.4g} to {known.max():.4g} ms" if len(known) else ""
+        return f"Latencies of {len(values)} network{'s' * (len(values) != 1)}{between}"
+
+    def to_pandas(self) -> Any:
+        """A DataFrame: one row per network, the numbers in columns of the same names, before them its choices where known."""
+        import pandas as pd
+
+        names = ("value_ms", "low_ms", "high_ms", "coverage")
+        told = pd.DataFrame({name: np.atleast_1d(getattr(self, name)) for name in names})
+        return told if self.architectures is None else pd.concat([self.architectures.to_pandas(), told], axis=1)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MEASURED, MODELLED, BOUNDED = "measured", "modelled", "bounded"
@@ -41,9 +41,9 @@ class Layer:
         return self.price == MEASURED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelLatency:
-    """What is known of one model's latency."""
+    """What is known of one model's latency; `to_pandas()` has its kernels."""
 
     model: str
     device: str
@@ -63,6 +63,19 @@ class ModelLatency:
     """Of the model's inputs, as it was priced."""
     notes: tuple[str, ...] = ()
     """What a reader must know: a loop's count that data decide, a kernel whose time depends on its data."""
+
+    def __repr__(self) -> str:
+        what = f"{self.model} on {self.device}/{self.runtime} ({self.statistic})"
+        return f"{what}: {self.latency_ms:.4g} ms ({self.low_ms:.4g} to {self.high_ms:.4g}), {len(self.layers)} kernels"
+
+    def to_pandas(self) -> Any:
+        """A DataFrame: one row per kernel, and the calibration, so that `latency_ms` adds up."""
+        import pandas as pd
+
+        rows = [asdict(layer) for layer in self.layers]
+        if self.calibration_ms:
+            rows.append({"name": CALIBRATION, "price": CALIBRATION, "latency_ms": self.calibration_ms})
+        return pd.DataFrame(rows)
 
     @property
     def kernels_ms(self) -> float:

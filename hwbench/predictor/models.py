@@ -198,7 +198,7 @@ def stale(model: LatencyModel, space: str, place: Workspace) -> str | None:
     again = {"networks": sizes.fit, "holdout": sizes.holdout, "seed": card.seed, "stored": True}
     return (
         f"The table of {card.device} is newer than this predictor (fitted {str(card.fitted_at)[:10]}). "
-        f"Run: {sums.fit_command(model.target, card.spaces, **again)}"
+        f"Run: {sums.fit_command(model.target, card.spaces, command, **again)}"
     )
 
 

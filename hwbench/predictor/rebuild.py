@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hwbench.core import user_code
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.predictor import card as cards
@@ -54,6 +55,12 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
         return {**row, "same": None, "why": f"its card is of version {before.schema} and states less; fit it again"}
     if cards.TABLES in command and tables is None:
         return {**row, "same": None, "why": "rests on public tables: give --tables DIR or set HWBENCH_TABLES"}
+    if any(user_code.is_reference(word) for word in shlex.split(command)):
+        return {
+            **row,
+            "same": None,
+            "why": "rests on code of a file, which no card may load: run its command yourself",
+        }
     words = shlex.split(command.replace(f"${cards.TABLES}", str(tables)))
     if words[0] != "hwbench":
         raise DataError(f"{folder}: the card's command '{command}' is none of hwbench's.")

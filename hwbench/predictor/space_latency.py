@@ -11,7 +11,7 @@ which share was measured. Intervals are conformal, over networks the predictor w
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal, registry, stats
-from hwbench.core.command import Value, command
+from hwbench.core.command import Value, command, stored_command
 from hwbench.core.conformal import Band
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.core.files import fingerprint
@@ -297,11 +297,11 @@ def open_sum(folder: Path, card: SumCard, target: Target, name: str = "") -> Fit
     return Fitted(folder, card, predictors, stated, name or f"{card.device}/{folder.name}", filled)
 
 
-def fit_command(target: Target, spaces: Sequence[str], **more: Value) -> str:
+def fit_command(target: Target, spaces: Sequence[str], written: Callable[..., str] = stored_command, **more: Value) -> str:
     """The command that fits these spaces again, on whatever machine: everything is said, no path is."""
     at = target.setting
     where = {"device": target.device, "runtime": target.runtime}
-    return command("fit", space=spaces, **where, batch=at.batch, threads=at.threads, dtype=at.dtype, **more)
+    return written("fit", space=spaces, **where, batch=at.batch, threads=at.threads, dtype=at.dtype, **more)
 
 
 def check_statistic(statistic: str) -> str:

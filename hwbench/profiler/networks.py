@@ -70,10 +70,15 @@ def measure_networks(
     return {key: rows[key] for key in asked}
 
 
-def _values_of(space: str, genes: bytes) -> dict[str, Any]:
-    """The values of an architecture that is known by its genes only; a reference network has none."""
+def _values_of(space: str, genes: bytes) -> dict[str, Any] | None:
+    """The values of an architecture that is known by its genes only; a reference network has none.
+
+    None where the space was somebody's own, and nobody gave it this time.
+    """
     if not genes:
         return {}
+    if not registry.is_registered("space", space):
+        return None
     return space_values.to_values(registry.get("space", space), np.frombuffer(genes, np.uint8))
 
 

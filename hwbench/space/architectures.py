@@ -7,7 +7,7 @@ A saved search result is one too (its `architectures` are the winner and the oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,24 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json
+from hwbench.core.genes import check_choices
 from hwbench.space import values as spaces
+from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
 
 VERSION = 1
 RESULT_NAME = "search.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Architectures:
     """A population with the space it belongs to."""
 
     space: Space
     population: Population
+
+    def __repr__(self) -> str:
+        return f"{len(self)} architecture{'s' * (len(self) != 1)} of {self.space.name}"
 
     def __len__(self) -> int:
         return int(self.population.shape[1])
@@ -44,9 +49,51 @@ class Architectures:
         """Each as an architecture file states it."""
         return [spaces.to_values(self.space, column) for column in self.population.T]
 
+    def to_pandas(self) -> Any:
+        """A DataFrame: one row per architecture, its values; per-layer choices are lists."""
+        import pandas as pd
+
+        return pd.DataFrame(self.values, columns=list(dict.fromkeys(gene.name for gene in self.space.genes)))
+
     def document(self) -> dict[str, Any]:
         """The architecture file's content."""
         return {"schema": VERSION, "space": self.space.name, "architectures": self.values}
+
+
+Given = Architectures | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Sequence[int] | Sequence[Sequence[int]] | np.ndarray
+"""Architectures as callers have them: values ({"depth": 12, "heads": [...]}), rows of genes, or one of either."""
+
+
+def given(space: Space, architectures: Given) -> tuple[Architectures, bool]:
+    """(canonical architectures of a space, whether it was a single one).
+
+    Args:
+        space: What they belong to.
+        architectures: A mapping of values or several, whole numbers [genes] or [n, genes], or what `hwbench.sample` gave.
+
+    Raises:
+        UsageError: they are none of this space.
+    """
+    if isinstance(architectures, Architectures):
+        if (architectures.space.name, architectures.space.genes) != (space.name, space.genes):
+            raise UsageError(f"Architectures of {architectures.space.name} were given, those of {space.name} are asked for.")
+        return Architectures(space, architectures.population), False
+    if isinstance(architectures, Mapping):
+        return Architectures(space, spaces.from_values(space, architectures)[:, None]), True
+    if isinstance(architectures, Sequence) and len(architectures) and isinstance(architectures[0], Mapping):
+        return Architectures(space, np.stack([spaces.from_values(space, v) for v in architectures], axis=1)), False  # type: ignore[arg-type]
+    rows = np.asarray(architectures)
+    one, genes = rows.ndim == 1 and rows.size > 0, [(gene.label, len(gene.choices)) for gene in space.genes]
+    rows = rows[None] if one else rows
+    if rows.size == 0:
+        return Architectures(space, np.empty((len(genes), 0), np.uint8)), False
+    if rows.ndim != 2 or rows.shape[1] != len(genes) or rows.dtype.kind not in "iu":
+        raise UsageError(
+            f"An architecture of {space.name} is {len(genes)} whole numbers, one per gene, or a mapping of values; got "
+            f"{rows.dtype}{list(rows.shape)}."
+        )
+    check_choices(rows, genes)
+    return Architectures(space, canonical(space, rows.T)), one
 
 
 def of_values(space_name: str, values: Sequence[dict[str, Any]]) -> Architectures:
@@ -55,6 +102,12 @@ def of_values(space_name: str, values: Sequence[dict[str, Any]]) -> Architecture
     if not values:
         raise UsageError(f"No architecture of {space_name} given; at least one is needed.")
     return Architectures(space, np.stack([spaces.from_values(space, v) for v in values], axis=1))
+
+
+def require_space(found: str, asked: str | None, what: str) -> None:
+    """Raises where what is stored is of another space than was asked for, if one was."""
+    if asked is not None and registry.current("space", found) != registry.current("space", asked):
+        raise UsageError(f"{what} of {found}, --space asks for {asked}.")
 
 
 def read(path: str | Path, space: str | None = None) -> Architectures:
@@ -72,6 +125,5 @@ def read(path: str | Path, space: str | None = None) -> Architectures:
         raise DataError(f'{place} is no architecture file; expected {{"schema": 1, "space": ..., "architectures": [...]}}.')
     if document.get("schema", 0) > VERSION:
         raise DataError(f"{place} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
-    if space is not None and document["space"] != space:
-        raise UsageError(f"{place} holds architectures of {document['space']}, --space asks for {space}.")
+    require_space(document["space"], space, f"{place} holds architectures")
     return of_values(document["space"], document["architectures"])

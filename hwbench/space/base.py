@@ -53,3 +53,8 @@ class Space(Protocol):
 
     def __hash__(self) -> int:
         """By identity, as any object: what is learnt of a space is kept per instance."""
+        return object.__hash__(self)
+
+    def __repr__(self) -> str:
+        """For spaces that inherit from this."""
+        return f"{getattr(self, 'name', type(self).__name__)}: {len(self.genes)} genes"

@@ -39,6 +39,7 @@ def from_values(space: Space, values: Mapping[str, Any]) -> np.ndarray:
     Raises:
         UsageError: a gene is missing, unknown, has a value outside its choices or a list of wrong length.
     """
+    values = {name: list(value) if isinstance(value, tuple | np.ndarray) else value for name, value in values.items()}
     names = dict.fromkeys(g.name for g in space.genes)
     foreign = [name for name in values if name not in names]
     if foreign:

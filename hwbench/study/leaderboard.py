@@ -24,11 +24,12 @@ from hwbench.study import figures
 
 MARKS = (50, 100, 200, 500, 1000)
 """Evaluations after which a search is looked at."""
-BUDGETS = (10, 25, 50)
+BUDGETS: tuple[int, ...] = (10, 25, 50)
 """Percentiles of the latencies of a table that serve as budgets."""
 GOAL = 0.99
 """Share of the exact hypervolume that counts as there."""
-PLAIN, UPPER = "predicted-plain", "predicted-upper"
+PLAIN: str = "predicted-plain"
+UPPER: str = "predicted-upper"
 """Settings with predicted latency: the prediction, or its upper bound, stands for it."""
 OURS, PEERS = "default", ("pymoo", "optuna")
 """Our own best strategy; how names of other people's programs begin."""

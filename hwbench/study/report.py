@@ -14,6 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hwbench.core import registry
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, read_json
@@ -27,13 +28,17 @@ from hwbench.study.render import Section, html, markdown, ms, numbered
 from hwbench.study.sections import main_rows, sections_of, subtitle_of
 
 
-def report(result: str | Path, out: str | Path | None = None, workspace: str | Path = ".") -> dict[str, Any]:
+@registry.takes(space="space")
+def report(
+    result: str | Path, out: str | Path | None = None, workspace: str | Path = ".", space: str | None = None
+) -> dict[str, Any]:
     """Writes report.md, report.html and figures/ of a verified search from its stored files.
 
     Args:
         result: The folder a search wrote and `verify` added to.
         out: Where to write; the search's own folder if not given.
         workspace: Where predictor, table and device file are.
+        space: The search's space, where it is one of your own; its name is enough for any other, and stored.
 
     Returns:
         Paths (`markdown`, `html`, `figures`) and `table`, the main table's rows as plain values.
@@ -43,10 +48,10 @@ def report(result: str | Path, out: str | Path | None = None, workspace: str | P
     """
     source, place = Path(result), Workspace.at(workspace)
     target = Path(out or source)
-    found = SearchResult.read(source)
+    found = SearchResult.read(source, space)
     checked = source / "verification.json"
     if not checked.exists():
-        raise UsageError(f"{source} was not verified yet (no {checked.name}). Run: {command('verify', source)}")
+        raise UsageError(f"{source} was not verified yet (no {checked.name}). Run: {_verify(source, found)}")
     if LATENCY not in found.settings.bounds:
         counts = counted.read(source)
         return _write(found, counted.subtitle_of(counts), counted.sections_of(counts), counted.main_rows(counts), target)
@@ -55,6 +60,10 @@ def report(result: str | Path, out: str | Path | None = None, workspace: str | P
         return _write(found, unmeasured.subtitle_of(told), unmeasured.sections_of(told), unmeasured.main_rows(told), target)
     measured = stored.read(source, place)
     return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), target)
+
+
+def _verify(source: Path, found: SearchResult) -> str:
+    return command("verify", source, space=registry.code_of(found.settings.space))
 
 
 def _write(

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import schema, stats
+from hwbench.core import registry, schema, stats
 from hwbench.core.command import command
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import write_json
@@ -68,6 +68,7 @@ ESTIMATES = ("predicted_ms", "flops_ms", "plain_sum_ms", "primitive_sum_ms", "pr
 """Columns of a verification that claim to be the latency."""
 
 
+@registry.takes(space="space")
 def verify(
     result: str | Path,
     random: int = 12,
@@ -75,6 +76,7 @@ def verify(
     workspace: str | Path = ".",
     policy: Policy = NETWORK_POLICY,
     tick: Tick = no_tick,
+    space: str | None = None,
 ) -> dict[str, Any]:
     """Measures a search's finalists and random networks of its space; writes verification.parquet and .json.
 
@@ -87,13 +89,14 @@ def verify(
         workspace: Where predictor and tables are.
         policy: How long each network is measured; finalists whose verdict is not stable go on for longer, once.
         tick: Progress.
+        space: The search's space, where it is one of your own; its name is enough for any other, and stored.
 
     Raises:
         MeasurementError: the device cannot be reached and an earlier verification was measured, or it was lost meanwhile.
         EnvironmentMismatch: the device is not what the predictor was fitted on.
     """
     folder, place = Path(result), Workspace.at(workspace)
-    found = SearchResult.read(folder)
+    found = SearchResult.read(folder, space)
     chosen = searched_with(folder, found, LATENCY, place) if LATENCY in found.settings.bounds else None
     known = {
         "schema": VERSION,

@@ -32,7 +32,7 @@ def check_part(part: str, kind: str = "", **attributes: Any) -> tuple[str, list[
     """(kind, outcomes) of a part.
 
     Args:
-        part: module:Class, or a registered name.
+        part: module:Class, FILE.py:Class, or a registered name.
         kind: Of plug-in; found out from the entry point, the registered name or the members where it is not given.
         attributes: Of the suite, e.g. `folder` of a benchmark table.
 
@@ -58,7 +58,9 @@ def _is_path(part: str) -> bool:
 
 
 def _class(path: str) -> Any:
-    """What module:Class names; modules of the current folder are found, too."""
+    """What module:Class or FILE.py:Class names; modules of the current folder are found, too."""
+    if user_code.is_reference(path):
+        return _checked(path, user_code.load(path, "part"))
     module_name, _, class_name = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -72,6 +74,10 @@ def _class(path: str) -> Any:
             classes = [n for n, c in vars(found).items() if inspect.isclass(c) and c.__module__ == module_name]
             raise UsageError(f"Module {module_name} has no {class_name}; it has {', '.join(classes) or 'no classes'}.")
         found = getattr(found, name)
+    return _checked(path, found)
+
+
+def _checked(path: str, found: Any) -> Any:
     if not inspect.isclass(found):
         raise UsageError(f"{path} is no class, but {type(found).__name__}; give module:Class.")
     return found

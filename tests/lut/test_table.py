@@ -175,6 +175,15 @@ def test_samples_of_networks_killed_before_their_fold_are_kept(tmp_path):
     assert environment == HERE
 
 
+def test_networks_of_a_space_that_is_unknown_here_wait_in_the_journal(tmp_path):
+    keys = ["mine.py:Own@0123abcd/00", "some-space/00"]
+    journal = write(tmp_path, *[(Sample(key, 0, 0, "w", "ok", (30.0 * MS,), 1), Setting(), HERE) for key in keys])
+    path = tmp_path / "onnxruntime.networks.parquet"
+    for known, told in ((("some-space",), keys[1:]), (("some-space", "mine.py:Own@0123abcd"), keys)):
+        fold_networks(journal, path, HERE, 0.01, {}, lambda space, genes, known=known: {} if space in known else None)
+        assert [row["key"] for row in read_networks(path)[0]] == told
+
+
 def test_networks_have_a_table_of_their_own_in_the_workspace_or_shipped(tmp_path, nothing_packaged):
     at = target(tmp_path, runtime="ncnn")
     assert networks_path(at) == tmp_path / "luts" / "pi4" / "ncnn.networks.parquet"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
+import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.device.target import Target
@@ -398,3 +400,106 @@ def test_tables_and_constant_of_a_compiled_sum_say_what_it_adds(tiny):
     total = cost.constant + sum(table[tuple(population[g] for g in genes)] for genes, table in cost.tables.items())
     assert total == pytest.approx(cost(population), rel=1e-12)
     assert [cost.tables[(g,)].size for g in range(len(tiny.genes))] == [len(gene.choices) for gene in tiny.genes]
+
+
+TABLE_MS = [[1.2, 0.8, 0.1], [2.5, 1.9], [3.0]]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        TABLE_MS,
+        tuple(np.array(row) for row in TABLE_MS),
+        {"a": TABLE_MS[0], "b": {"wide": 2.5, "narrow": 1.9}, "c": {"only": 3.0}},
+    ],
+)
+def test_a_table_of_ms_per_choice_is_its_own_expectation(table):
+    loss = hwbench.latency_loss(table, target_ms=6.0, constant_ms=0.5)
+    assert loss.sizes == (3, 2, 1)
+    rows = np.array(list(itertools.product(range(3), range(2), range(1))))
+    found = loss.expected_ms(one_hot(rows.T, 3, torch.float64))
+    assert found.numpy() == pytest.approx([0.5 + sum(ms[i] for ms, i in zip(TABLE_MS, row, strict=True)) for row in rows])
+    chances = [torch.softmax(torch.randn(len(ms), dtype=torch.float64), -1) for ms in TABLE_MS]
+    mean = 0.5 + sum(float(chance @ chance.new_tensor(ms)) for chance, ms in zip(chances, TABLE_MS, strict=True))
+    assert loss.expected_ms(chances).item() == pytest.approx(mean)
+    assert loss.likeliest(loss.sample([chance.log() for chance in chances])).tolist() == [[int(c.argmax()) for c in chances]]
+
+
+def test_a_block_of_equal_rows_may_be_an_array():
+    loss = hwbench.latency_loss(np.array([[1.0, 2.0], [3.0, 4.0]]), target_ms=5)
+    assert loss.expected_ms(torch.full((2, 2), 0.5)).item() == 5.0
+
+
+def test_the_loss_is_weight_times_share_and_steps_its_controller_only_in_training():
+    loss = hwbench.latency_loss([[1.0, 3.0]], target_ms=2.0, start=0.5)
+    logits = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    chances = loss.sample(logits)
+    expected = loss.expected_ms(chances).item()
+    mirror = WeightController(2.0, start=0.5)
+    for _ in range(3):
+        assert loss(chances).item() == pytest.approx(mirror.update(expected) * expected / 2.0)
+    loss.eval()
+    assert loss(chances).item() == pytest.approx(mirror.weight * expected / 2.0)
+    loss(chances).backward()
+    assert logits.grad[0, 1] > 0 > logits.grad[0, 0]  # descending on it takes chance from the slow choice
+    batch = torch.stack([chances, chances.flip(-1)]).detach()
+    assert loss(batch).item() == pytest.approx(mirror.weight * 4.0 / 2 / 2.0)
+
+
+def test_a_checkpoint_keeps_the_controller(tmp_path):
+    loss = hwbench.latency_loss(TABLE_MS, target_ms=5.5)
+    chances = loss.sample([torch.zeros(len(ms)) for ms in TABLE_MS])
+    for _ in range(5):
+        loss(chances)
+    torch.save(loss.state_dict(), tmp_path / "loss.pt")
+    other = hwbench.latency_loss(TABLE_MS, target_ms=5.5)
+    other.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
+    assert other(chances).item() == loss(chances).item()
+    assert repr(other) == f"LatencyLoss(3 genes, target 5.5 ms, weight {other.controller.weight:.4g})"
+    assert repr(copy.deepcopy(loss)) == repr(loss)
+
+
+def test_a_space_and_its_model_give_the_same_loss(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = hwbench.latency(tiny, device=DEVICE)
+    population = sample(tiny, 5, np.random.default_rng(0))
+    chances = one_hot(population, 3, torch.float64)
+    for loss in (
+        hwbench.latency_loss(model, target_ms=45),
+        hwbench.latency_loss(tiny, target_ms=45, device=DEVICE),
+        hwbench.latency_loss("autoformer-tiny", target_ms=45, device=DEVICE, runtime="onnxruntime"),
+    ):
+        assert loss.expected_ms(chances).numpy() == pytest.approx(model(population.T).value_ms, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"source": []}, "is a list for every block"),
+        ({"source": 3}, "is a list for every block"),
+        ({"source": [1.0, 2.0]}, "Block 0 needs the milliseconds of its choices"),
+        ({"source": [[]]}, "Block 0 needs the milliseconds of its choices"),
+        ({"source": {"a": {"x": "fast"}}}, "Choice x of block a: milliseconds are a number from 0 on, got 'fast'"),
+        ({"source": [[1.0, float("nan")]]}, "Choice 1 of block 0"),
+        ({"source": [[1.0, -1.0]]}, "Choice 1 of block 0"),
+        ({"constant_ms": -1.0}, "constant_ms: milliseconds"),
+        ({"target_ms": 4.0}, "target_ms 4 is out of reach: the fastest choices take 5 ms"),
+        ({"target_ms": 0.0}, "target latency must be a positive number"),
+        ({"start": -1.0}, "must start above 0"),
+        ({"device": DEVICE}, "A table of ms per choice knows no device"),
+        ({"source": "autoformer-tiny", "device": DEVICE, "constant_ms": 1.0}, "has its own constant_ms"),
+        ({"source": "autoformer-tiny", "device": DEVICE}, "out of reach: the fastest choices take"),
+        ({"source": "nasbench201", "device": "snapdragon-855-kryo-485"}, "no sums over choices"),
+        ({"source": "autoformer-tinny"}, "Did you mean autoformer-tiny"),
+    ],
+)
+def test_a_loss_that_makes_no_sense_is_refused(asked, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=said):
+        hwbench.latency_loss(**{"source": TABLE_MS, "target_ms": 5.5, **asked})
+
+
+def test_a_model_has_its_own_device(tiny, tmp_path):
+    model = hwbench.latency(tiny, device=DEVICE, workspace=tmp_path)
+    with pytest.raises(UsageError, match=r"What hwbench\.latency gave has its own device"):
+        hwbench.latency_loss(model, target_ms=45, device=DEVICE)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.optimize.problem import MAX, Values
 
@@ -37,6 +38,22 @@ class Objective(Protocol):
 
     def told(self, values: Values) -> dict[str, np.ndarray]:
         """Accuracy and limited costs -> everything `objectives` and `limits` name."""
+
+
+def make_objective(name: str, limits: Mapping[str, float], gamma: float | None = None) -> Objective:
+    """The objective of that name, for these budgets.
+
+    Raises:
+        UsageError: it takes no gamma, or refuses a number.
+    """
+    extra = {} if gamma is None else {"gamma": gamma}
+    try:
+        made: Objective = registry.make("objective", name, limits=limits, **extra)
+    except TypeError:
+        if gamma is None:
+            raise
+        raise UsageError(f"Objective '{name}' takes no --gamma.") from None
+    return made
 
 
 def check_budgets(limits: Mapping[str, float]) -> dict[str, float]:

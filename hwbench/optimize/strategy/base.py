@@ -35,9 +35,8 @@ class Strategy(Protocol):
         """What was found of architectures: the problem's names, NaN where one is invalid. Known costs may be left out."""
 
 
-@registry.takes(name="strategy")
 def make_strategy(
-    name: str = "default",
+    name: str | Callable[..., Strategy] = "default",
     genes: Sequence[tuple[str, int]] = (),
     objectives: Mapping[str, str] | None = None,
     limits: Mapping[str, float] | None = None,
@@ -47,7 +46,7 @@ def make_strategy(
     """A strategy for anyone's own table, trainer or space.
 
     Args:
-        name: Registered strategy (`hwbench list strategies`), options after a colon: `nsga2:population=20`.
+        name: Registered strategy (`hwbench list strategies`), options after a colon: `nsga2:population=20`; or a class.
         genes: (name, number of choices) of every gene, at most 255 choices.
         objectives: Name -> "max" or "min"; several are searched for their Pareto front.
         limits: Name -> most allowed (least, for an objective to be maximised).
@@ -55,7 +54,9 @@ def make_strategy(
         seed: Same seed, same questions.
     """
     problem = Problem(genes, objectives or {}, limits or {}, known or {})
-    made: Strategy = registry.make("strategy", name, problem=problem, rng=np.random.default_rng(seed))
+    made: Strategy = registry.make(
+        "strategy", registry.named("strategy", name), problem=problem, rng=np.random.default_rng(seed)
+    )
     return made
 
 

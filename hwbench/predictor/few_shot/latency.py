@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal
-from hwbench.core.command import command
+from hwbench.core.command import command, stored_command
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import ENUMERABLE
 from hwbench.device.target import Target
@@ -109,7 +109,7 @@ def store(
     """
     features = list(dict.fromkeys(each.column for each in predictions.choices))
     known, new = (cards.data_of(path, 0) | {"file": _shown(path)} for path in tables)
-    rebuild = command(
+    rebuild = stored_command(
         "transfer",
         known=known["file"],
         measured=new["file"],

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.core import conformal, registry, schema, stats
-from hwbench.core.command import Value, command
+from hwbench.core.command import Value, stored_command
 from hwbench.core.errors import UsageError
 from hwbench.predictor import card as cards
 from hwbench.predictor.card_types import TABLE, TableCard
@@ -116,7 +116,7 @@ def fit_table(
         "device": device,
         "out": cards.shown_folder(out),
     }
-    rebuild = command("fit", **asked)
+    rebuild = stored_command("fit", **asked)
     card = {
         "kind": TABLE,
         "device": device,

@@ -8,7 +8,7 @@ ViTs. The class names follow the paper's supernets.
 from __future__ import annotations
 
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, per_layer
+from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.lowering import Lowering
 
 VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -19,7 +19,7 @@ VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {
 HEAD_DIM = 64
 
 
-class Autoformer:
+class Autoformer(Space):
     """Choices as the survey's table 3 lists them."""
 
     name: str

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene, per_layer
+from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.lowering import Lowering
 
 HIDDEN, VOCABULARY, POSITIONS = 768, 30_522, 512
 
 
-class Bert:
+class Bert(Space):
     """12 blocks of 12 heads and 3,072 hidden channels are BERT-base."""
 
     name: str

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene
+from hwbench.space.base import Gene, Space
 from hwbench.space.lowering import Lowering
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -32,7 +32,7 @@ CHANNELS, CELLS = (16, 32, 64), 5
 KERNEL = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
 
 
-class Nasbench201:
+class Nasbench201(Space):
     """Six genes, one per edge of the cell."""
 
     name: str

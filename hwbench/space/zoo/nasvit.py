@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwbench.network.graph import Tensor, Workload
-from hwbench.space.base import Gene
+from hwbench.space.base import Gene, Space
 from hwbench.space.lowering import Lowering, plain
 
 
@@ -56,7 +56,7 @@ WINDOW = max(RESOLUTION) // 16
 """Side of the largest map a transformer stage sees; the code's relative-position tables have this size in every stage."""
 
 
-class Nasvit:
+class Nasvit(Space):
     """Five lists and a resolution: width (9), depth (7), kernel (3), expansion (MBConv 2 and 3), mlp_ratio (4)."""
 
     name: str
