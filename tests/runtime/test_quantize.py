@@ -210,7 +210,7 @@ def test_calibration_inputs_are_those_the_runtime_feeds(tmp_path, monkeypatch):
     block = OpSpec.of("token_embedding", tokens=6, vocabulary=50, length=9, dim=8)
     source, high = write(tmp_path, ops.single(block))
     fed = {}
-    monkeypatch.setattr(runtime, "OnnxruntimeSession", lambda session, inputs: fed.update(inputs))
+    monkeypatch.setattr(runtime, "OnnxruntimeSession", lambda session, inputs, *_: fed.update(inputs))
     runtime.Onnxruntime().load(str(source), asdict(Setting()), high, {})
     inputs = quantize.calibration_inputs(source, high, {})
     assert list(inputs) == list(fed) == ["ids"]

@@ -15,7 +15,7 @@ import pytest
 import hwbench
 from hwbench.core.errors import DataError, UsageError
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.predictor.model_latency import BOUNDED, MEASURED, MODELLED, Layer, ModelLatency
+from hwbench.predictor.model_latency import BOUNDED, CALIBRATION, MEASURED, MODELLED, Layer, ModelLatency
 from hwbench.profiler.onnx_inputs import input_sides
 from studies.harness import TRIAL, Run
 from studies.real_models import handmade, judge, peers, run_once, stages
@@ -141,7 +141,8 @@ def test_a_row_holds_every_kernel_once_with_all_its_runs():
     twice = Layer("a", "Relu", RELU.format("8"), 2.0, MEASURED, 0.0, times=3, flops=24.0)
     other = Layer("c", "Loop", "Loop", 1.0, BOUNDED, 1.0, flops=6.0)
     found = stages.row_of(latency("m", 5.0, twice, replace(twice, name="b"), other))
-    assert (found["kernels"], found["flops"], found["shares"]) == (3, 54.0, {MEASURED: 0.8, MODELLED: 0.0, BOUNDED: 0.2})
+    shares = {MEASURED: 0.8, MODELLED: 0.0, BOUNDED: 0.2, CALIBRATION: 0.0}
+    assert (found["kernels"], found["flops"], found["shares"]) == (3, 54.0, shares)
     assert found["layers"] == [
         {"type": "Relu", "kernel": RELU.format("8"), "price": MEASURED, "nodes": 2, "times": 6, "ms": 4.0},
         {"type": "Loop", "kernel": "Loop", "price": BOUNDED, "nodes": 1, "times": 1, "ms": 1.0},
