@@ -149,7 +149,7 @@ def measure(
     wanted = policy or (MEASURE_POLICY if len(paths) == 1 else COMPARE_POLICY)
     live = connect(request.target)
     with model_files(live, strict) as files:
-        plan = live.plan(wanted, files.references(setting), memory_limit_bytes=1 << 62)  # all in one process, to be paired
+        plan = live.plan(wanted, files.references(), memory_limit_bytes=1 << 62)  # all in one process, to be paired
         checked = [_model(path, key, shaped[path], request, files) for path, key in zip(paths, _keys(paths), strict=True)]
         started = [_started(model, plan) for model in checked]
         samples, environment = _take(started, plan, tick)

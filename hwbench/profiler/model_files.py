@@ -127,10 +127,9 @@ class ModelFiles:
         """Where the model of a key goes."""
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.onnx"
 
-    def references(self, setting: Setting) -> list[Item]:
-        """The canary and the empty call, run around every burst on as many threads as the rest."""
-        plain = Setting(threads=setting.threads)
-        return [self.item(key, ops.single(spec), plain) for key, spec in ((CANARY, CANARY_OP), (EMPTY, EMPTY_OP))]
+    def references(self) -> list[Item]:
+        """The canary and the empty call, run around every burst; on one thread, as more would spin into the burst."""
+        return [self.item(key, ops.single(spec), Setting()) for key, spec in ((CANARY, CANARY_OP), (EMPTY, EMPTY_OP))]
 
 
 def _remove(model: Path) -> None:

@@ -62,7 +62,7 @@ def measure_networks(
     with model_files(live) as files:
         items = [files.item(key, network, setting) for key, network in networks.items()]
         items += [files.whole(each.key, each.build, setting, each.high) for each in references]
-        measure_into(journal, items, setting, live.environment, live.plan(policy, files.references(setting)), tick)
+        measure_into(journal, items, setting, live.environment, live.plan(policy, files.references()), tick)
         lut_networks.fold_networks(journal, path, live.environment, policy.precision, values, _values_of)
     rows = {row["key"]: row for row in lut_networks.read_networks(path)[0] if luts.setting_of(row) == setting}
     asked = [item.key for item in items]

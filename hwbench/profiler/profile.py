@@ -107,7 +107,7 @@ def profile_specs(
         items = [_item(spec, setting, files) for spec in specs]
         if policy.max_seconds is None:
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
-        plan = live.plan(policy, files.references(setting), OPS_MEMORY_BYTES)
+        plan = live.plan(policy, files.references(), OPS_MEMORY_BYTES)
         taken = measure_into(journal, items, setting, live.environment, plan, tick, again)
         table = fold.fold(journal, path, live.environment, policy.precision)
     rows = table.rows_at(setting)

@@ -27,6 +27,8 @@ class Clock:
         self.now = 5_000_000_000
         self.slept: list[float] = []
         self.log: list[str] = []
+        self.spin_until = 0
+        """Until when a thread of another model turns."""
 
     def __call__(self) -> int:
         return self.now
@@ -35,12 +37,15 @@ class Clock:
         self.slept.append(seconds)
         self.now += round(seconds * 1e9)
 
+    def process_time_ns(self) -> int:
+        return min(self.now, self.spin_until)
+
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(worker, "perf_counter_ns", made)
-    monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=made.sleep))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=made.sleep, process_time_ns=made.process_time_ns))
     worker._preparation.cache_clear()
     yield made
     worker._preparation.cache_clear()
@@ -235,11 +240,11 @@ def test_a_clock_that_keeps_going_back_is_refused_with_the_reason(clock, tmp_pat
 # Requests, by a fake runtime
 
 
-def asked_to_load(tmp_path, item: str, scenario: str = "back-to-back") -> dict:
+def asked_to_load(tmp_path, item: str, scenario: str = "back-to-back", threads: int = 1) -> dict:
     (tmp_path / "model").write_bytes(b"model")
     digest = hashlib.sha256(b"model").hexdigest()
     message = {"ask": "load", "item": item, "path": str(tmp_path / "model"), "sha256": digest, "policy": POLICY}
-    return {**message, "setting": {"scenario": scenario}, "high": {}, "shapes": {}}
+    return {**message, "setting": {"scenario": scenario, "threads": threads}, "high": {}, "shapes": {}}
 
 
 def test_loading_times_the_first_run_apart(clock, tmp_path):
@@ -302,6 +307,42 @@ def test_a_slow_machine_is_waited_for_and_the_burst_taken_once_more(clock, tmp_p
     assert sample(80, 0) == ([9 * MS] * 5, [], 1.5 * MS)  # a policy that does not wait
     assert sample(9000, 60) == ([9 * MS] * 5, [], 1.5 * MS)  # it did not recover in time
     assert sample(30, 60)[1:] == ([6 * MS] * 5, MS)  # over before the burst was, which it had disturbed all the same
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_ran_on_several_threads_comes_to_rest_before_anything_else_is_measured(clock, tmp_path, threads):
+    """A model whose thread spins 30 ms after each run: the canary and the next model wait for that."""
+    busy, spinning = Worker(), {"while": []}
+
+    class Spinner(Session):
+        def run(self) -> None:
+            super().run()
+            self.clock.spin_until = self.clock.now + (30 * MS if threads > 1 else 0)
+
+    class Watched(Session):
+        def run(self) -> None:
+            spinning["while"].append(self.clock.now < self.clock.spin_until)
+            super().run()
+
+    busy._runtime = Runtime(Watched(clock, MS), Watched(clock, 100_000), Spinner(clock, 6 * MS), Watched(clock, 6 * MS))
+    for name in (CANARY, EMPTY):
+        busy.answer(asked_to_load(tmp_path, name))
+    for name in ("x", "y"):
+        assert busy.answer(asked_to_load(tmp_path, name, threads=threads))["status"] == "ok"
+    for name in ("x", "y"):
+        assert busy.answer({"ask": "sample", "item": name, "policy": POLICY})["readings_ns"] == [6 * MS] * 5
+    assert not any(spinning["while"])
+    assert bool(clock.slept) is (threads > 1)
+    assert sum(clock.slept) <= 0.15  # three times 30 ms, and a look at what had come to rest
+
+
+def test_threads_that_never_rest_are_not_waited_for_without_end(clock, tmp_path):
+    busy = Worker()
+    busy._runtime = Runtime(Session(clock, 6 * MS))
+    clock.spin_until = 1 << 62
+    busy.answer(asked_to_load(tmp_path, "x", threads=2))
+    assert busy.answer({"ask": "sample", "item": "x", "policy": POLICY})["readings_ns"] == [6 * MS] * 5
+    assert 0.4 <= sum(clock.slept) <= 0.42  # before its burst and after it
 
 
 def test_an_item_that_had_a_good_burst_is_not_waited_for_again(clock, tmp_path):

@@ -133,11 +133,11 @@ def test_which_edition_is_taken_by_hand(entries, again, expected):
     assert _editions_to_take(items, [entry(*e) for e in entries], again, once) == expected
 
 
-def test_references_are_a_fixed_op_and_an_empty_one_on_as_many_threads(tmp_path):
+def test_references_are_a_fixed_op_and_an_empty_one_on_one_thread(tmp_path):
     with model_files.model_files() as files:
-        canary, empty = files.references(Setting("int8", 8, 2, "cold"))
+        canary, empty = files.references()
         assert (canary.key, empty.key) == (CANARY, EMPTY)
-        plain = {"dtype": "fp32", "batch": 1, "threads": 2, "scenario": "back-to-back"}
+        plain = {"dtype": "fp32", "batch": 1, "threads": 1, "scenario": "back-to-back"}
         assert canary.setting == empty.setting == plain
         for item in (canary, empty):
             path, digest = item.model()
