@@ -254,7 +254,8 @@ def shares(rows: Mapping[str, Mapping[str, float]], kinds: Sequence[str], total_
             axes.barh(y, parts[kind], left=start, height=0.72, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
             start += parts[kind]
         ends.append(start)
-        text = f"{start:.3g} ms, {100 * start / total_ms:.1f} %"
+        text = f"{start:#.3g}".rstrip(".") if abs(start) < 1000 else f"{start:,.0f}"
+        text += f" ms, {100 * start / total_ms:.1f} %"
         axes.annotate(text, (max(start, 0.0), y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(1.05 * min(0.0, *ends), 1.42 * max(ends)), xlabel="ms", title=title)

@@ -11,6 +11,8 @@ from hwbench.study import figures
 
 LEAST = 1e-3
 """Percent of missing hypervolume that counts as none: a logarithmic axis has no 0."""
+FEWEST_TICKS, MOST_TICKS = 3, 10
+"""Numbers on the y-axis."""
 Stated = Mapping[str, Sequence[float | None]]
 """`value`, `low`, `high`, at every mark."""
 
@@ -76,12 +78,15 @@ def _missing_percent(marks: Sequence[int], stated: Stated) -> tuple[np.ndarray, 
 
 
 def _plain_ticks(axes: Any) -> None:
-    """Numbers on the y-axis, also where it spans less than a power of ten: 1, 2, 5 and so on, at least three of them."""
+    """Numbers on the y-axis: at most ten, and some also where it spans less than a power of ten."""
+    from matplotlib.ticker import MaxNLocator
+
     low, high = axes.get_ylim()
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
-        ticks = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
-        if len(ticks) >= 3:
-            break
+    sets = [[digit * 10.0**power for power in powers for digit in digits] for digits in ((1,), (1, 2, 5), range(1, 10))]
+    sets = [[tick for tick in ticks if low <= tick <= high] for ticks in sets]
+    ticks = max((each for each in sets if len(each) <= MOST_TICKS), key=len)
+    if len(ticks) < FEWEST_TICKS:
+        ticks = [float(tick) for tick in MaxNLocator(FEWEST_TICKS + 1).tick_values(low, high) if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" if tick > LEAST else f"{LEAST:g} or less" for tick in ticks])
     axes.set_ylim(low, high)
