@@ -94,9 +94,9 @@ def _with(rows: Mapping[str, Mapping[str, float]], calibration_ms: float) -> dic
 
 def _words(kinds: Sequence[Part], parts: Sequence[Part], predicted_ms: float) -> str:
     slowest = max(parts, key=lambda part: part.latency_ms)
-    first = f"The {kinds[0].name}s take {percent(kinds[0].latency_ms / predicted_ms, '.1f')} %"
+    first = f"{kinds[0].name} takes {percent(kinds[0].latency_ms / predicted_ms, '.1f')} %, in {kinds[0].runs} runs"
     return (
-        f"{first} of the predicted {ms(predicted_ms)} ms. The slowest of {len(parts)} parts, {slowest.name}, takes "
+        f"Of the predicted {ms(predicted_ms)} ms, {first}. The slowest of {len(parts)} parts, {slowest.name}, takes "
         f"{ms(slowest.latency_ms)} ms ({percent(slowest.latency_ms / predicted_ms, '.1f')} %)."
     )
 
