@@ -212,8 +212,8 @@ def publish(
         if there:
             stated = {name: found["hypervolume"] for name, found in there.items()}
             peers = [name for name in there if name.startswith(PEERS)]
-            asked = max(found["evaluations"] for found in there.values())
-            atomic_write(out / f"{setting}.svg", search_curves.curves(MARKS, stated, OURS, peers, asked))
+            longest = max(found["evaluations"] for found in there.values())
+            atomic_write(out / f"{setting}.svg", search_curves.curves(MARKS, stated, OURS, peers, longest))
     atomic_write(out / "report.md", _report(document))
     for name in asked:
         if name in strategies:

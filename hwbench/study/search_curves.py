@@ -70,7 +70,7 @@ def _missing_percent(marks: Sequence[int], stated: Stated) -> tuple[np.ndarray, 
 
     def missing(key: str) -> np.ndarray:
         shares = [stated["value"][i] if stated[key][i] is None else stated[key][i] for i in there]
-        return np.maximum(100 * (1 - np.array(shares, float)), LEAST)
+        return np.asarray(np.maximum(100 * (1 - np.array(shares, float)), LEAST))
 
     ys = missing("value")
     ends = np.array([ys - missing("high"), missing("low") - ys])

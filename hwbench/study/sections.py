@@ -132,11 +132,12 @@ def _answer(e: Evidence) -> Section:
         *limit_cards([each for each in e.verification.get("limits", []) if each["name"] != LATENCY], e.settings.word),
     ]
     bound = ("certified upper bound" if e.certified else "uncertified upper bound") if e.settings.by_upper else PLAIN
+    also = "".join(f", {name} ≤ {at_most:g}" for name, at_most in e.settings.bounds.items() if name != LATENCY)
     values = json.loads(winner["architecture"])
     scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
     text = (
         f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {e.result.evaluated:,} evaluations "
-        f"found with the {bound} of its latency within {budget} ms ({s}). The prediction is {ms(winner['predicted_ms'])} ms "
+        f"found with the {bound} of its latency within {budget} ms ({s}){also}. The prediction is {ms(winner['predicted_ms'])} ms "
         f"with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network takes {_measured(winner, s)} ms "
         f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the {e.word} was {verdict}, "
         f"{how_far(winner['measured_ms'], e.budget_ms, 'ms')}. "

@@ -40,6 +40,8 @@ def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_m
         return TITLE, [Block("text", why)]
     layers = layers_of(workload, prices)
     calibration_ms = predicted_ms - sum(layer.latency_ms for layer in layers)
+    if abs(calibration_ms) <= 1e-9 * predicted_ms:  # what rounding leaves is no calibration
+        calibration_ms = 0.0
     kinds, parts = by_type(layers), by_group(layers, [_part_of(layer.name) for layer in layers])
     names = [part.name for part in kinds]
     panels = [
@@ -89,7 +91,7 @@ def _part_of(name: str) -> str:
 
 
 def _with(rows: Mapping[str, Mapping[str, float]], calibration_ms: float) -> dict[str, Mapping[str, float]]:
-    return {**rows, CALIBRATION: {CALIBRATION: calibration_ms}}
+    return {**rows, CALIBRATION: {CALIBRATION: calibration_ms}} if calibration_ms else dict(rows)
 
 
 def _words(kinds: Sequence[Part], parts: Sequence[Part], predicted_ms: float) -> str:
@@ -102,9 +104,11 @@ def _words(kinds: Sequence[Part], parts: Sequence[Part], predicted_ms: float) ->
 
 
 def _caption(calibration_ms: float) -> str:
-    more = "takes longer than" if calibration_ms >= 0 else "is faster than"
+    if not calibration_ms:
+        return "What the predictor says of each block alone; their sum is its prediction of the network."
+    more = "takes longer than" if calibration_ms > 0 else "is faster than"
     return (
-        f"Blocks as they take alone, in a table or by the predictor; the whole network {more} their sum by "
+        f"What blocks take alone, by the table or the predictor; the whole network {more} their sum by "
         f"{ms(abs(calibration_ms))} ms, for caches, memory and calls: that is the calibration, learnt from whole networks."
     )
 
@@ -115,8 +119,9 @@ def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float) ->
          percent(part.measured_ms / part.latency_ms, ".0f"))
         for part in kinds
     ]  # fmt: skip
+    if calibration_ms:
+        rows.append((CALIBRATION, "", ms(calibration_ms), percent(calibration_ms / predicted_ms, ".1f"), ""))
     rows += [
-        (CALIBRATION, "", ms(calibration_ms), percent(calibration_ms / predicted_ms, ".1f"), ""),
         ("predicted latency", str(sum(part.runs for part in kinds)), ms(predicted_ms), percent(1.0, ".1f"), ""),
     ]
     caption = "The same as numbers; they add up to the prediction. Measured: what of it rests on rows of the lookup table."
