@@ -83,10 +83,10 @@ def _plain_ticks(axes: Any) -> None:
 
     low, high = axes.get_ylim()
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    sets = [[digit * 10.0**power for power in powers for digit in digits] for digits in ((1,), (1, 2, 5), range(1, 10))]
+    sets = [[digit * 10.0**power for power in powers for digit in digits] for digits in ((1, 2, 5), (1,), range(1, 10))]
     sets = [[tick for tick in ticks if low <= tick <= high] for ticks in sets]
-    ticks = max((each for each in sets if len(each) <= MOST_TICKS), key=len)
-    if len(ticks) < FEWEST_TICKS:
+    ticks = next((each for each in sets if FEWEST_TICKS <= len(each) <= MOST_TICKS), [])
+    if not ticks:
         ticks = [float(tick) for tick in MaxNLocator(FEWEST_TICKS + 1).tick_values(low, high) if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" if tick > LEAST else f"{LEAST:g} or less" for tick in ticks])
     axes.set_ylim(low, high)
