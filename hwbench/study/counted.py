@@ -128,7 +128,7 @@ def _answer(e: Counted) -> Section:
     ]
     text = (
         f"The winner is the best network of {asked.space} that {e.result.evaluated:,} evaluations found within "
-        f"{asked.asked.replace('<=', '≤')}. It has {name} {winner[name]:.6g} ({first['how']}): the {e.word} of {at_most} was {e.verdict}."
+        f"{asked.asked}. It has {name} {winner[name]:.6g} ({first['how']}): the {e.word} of {at_most} was {e.verdict}."
     )
     notes = [asked.judged_note, *e.result.notes]
     if e.verification["why"]:

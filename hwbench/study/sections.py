@@ -137,8 +137,9 @@ def _answer(e: Evidence) -> Section:
     scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
     text = (
         f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {e.result.evaluated:,} evaluations "
-        f"found with the {bound} of its latency within {budget} ms ({s}){also}. The prediction is {ms(winner['predicted_ms'])} ms "
-        f"with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network takes {_measured(winner, s)} ms "
+        f"found with the {bound} of its latency within {budget} ms ({s}){also}. The prediction is "
+        f"{ms(winner['predicted_ms'])} ms with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network "
+        f"takes {_measured(winner, s)} ms "
         f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the {e.word} was {verdict}, "
         f"{how_far(winner['measured_ms'], e.budget_ms, 'ms')}. "
         f"Its {other} was measured at {_measured(winner, other)} ms and predicted at "
