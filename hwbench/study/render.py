@@ -122,7 +122,9 @@ def front_panels(*drawn: Any) -> list[Panel]:
 
 def _short(value: float) -> str:
     """Three digits that count: a distance that is there is never shown as 0."""
-    return f"{value:,.0f}" if value >= 1000 else "< 0.001" if 0 < value < 0.001 else f"{value:.3g}"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return "< 0.001" if 0 < value < 0.001 else f"{value:#.3g}".rstrip(".")
 
 
 def median(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:

@@ -311,7 +311,7 @@ def test_says_how_calibrated_flops_compare(tiny: tuple[Path, dict[str, Any], str
 def test_p50_search_with_a_broken_budget_and_missing_rows(tmp_path: Path) -> None:
     done, markdown, html = render(tmp_path, space="bert", statistic="p50", budget_ms=11.0, skip=1)
     assert done["table"][0]["kept"] is False
-    assert "the budget was broken, missed by 0.99 ms (9 %)" in markdown
+    assert "the budget was broken, missed by 0.990 ms (9.00 %)" in markdown
     assert 'class="card broken"' in html
     assert "Its min was measured at 10.900 ± 0.044 ms and predicted at 12.750 ms" in markdown
     assert "(1 more have no latency)" in markdown
@@ -495,7 +495,7 @@ def test_further_limits_are_reported_as_they_were_checked(tmp_path: Path) -> Non
     tiles = dict(zip(*(line.strip("| ").split(" | ") for line in text.splitlines()[6:9:2]), strict=True))
     assert tiles["budget kept"] == "12.500 ms"
     assert tiles["params_m broken"] == "6.25"
-    assert "limit 6: missed by 0.25 (4.17 %), counted" in text
+    assert "limit 6: missed by 0.250 (4.17 %), counted" in text
 
 
 def test_the_title_holds_every_limit(tmp_path: Path) -> None:
@@ -512,11 +512,11 @@ def test_the_title_holds_every_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("budget_ms", "tile", "cell"),
     [
-        (12.5, "1.6 ms (12.8 %) to spare; 3 of 3 finalists within", "yes, 12.8 % below"),
-        (10.9, "0 ms (0 %) to spare; 3 of 3 finalists within", "yes, 0 % below"),
-        (10.8, "missed by 0.1 ms (0.926 %); 2 of 3 finalists within", "no, 0.926 % over"),
+        (12.5, "1.60 ms (12.8 %) to spare; 3 of 3 finalists within", "yes, 12.8 % below"),
+        (10.9, "0.00 ms (0.00 %) to spare; 3 of 3 finalists within", "yes, 0.00 % below"),
+        (10.8, "missed by 0.100 ms (0.926 %); 2 of 3 finalists within", "no, 0.926 % over"),
         (10.8999999, "missed by < 0.001 ms (< 0.001 %); 2 of 3 finalists within", "no, < 0.001 % over"),
-        (5.0, "missed by 5.9 ms (118 %); 0 of 3 finalists within", "no, 118 % over"),
+        (5.0, "missed by 5.90 ms (118 %); 0 of 3 finalists within", "no, 118 % over"),
     ],
 )
 def test_how_far_the_budget_was_kept_or_missed(tmp_path: Path, budget_ms: float, tile: str, cell: str) -> None:
