@@ -42,6 +42,8 @@ class Look:
     requests: tuple[str, ...]
     """Of anything but the page itself."""
     picture: Path
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What else was asked of the page there."""
 
     @property
     def good(self) -> bool:
@@ -89,11 +91,17 @@ class _Browser:
         return message
 
 
-def look(page: Path, folder: Path) -> list[Look]:
-    """The page at every width and in every scheme; pictures go to the folder."""
+def look(page: Path, folder: Path, ask: Mapping[str, str] | None = None) -> list[Look]:
+    """The page at every width and in every scheme.
+
+    Args:
+        page: HTML file.
+        folder: Where pictures go.
+        ask: Name -> expression in JavaScript whose value is wanted of each.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _started() as browser:
-        return [_look(browser, page.resolve(), folder, width, scheme) for width in WIDTHS for scheme in SCHEMES]
+        return [_look(browser, page.resolve(), folder, width, scheme, ask or {}) for width in WIDTHS for scheme in SCHEMES]
 
 
 @contextmanager
@@ -119,13 +127,17 @@ def _started() -> Iterator[_Browser]:
                 process.wait()
 
 
-def _look(browser: _Browser, page: Path, folder: Path, width: int, scheme: str) -> Look:
+def _look(browser: _Browser, page: Path, folder: Path, width: int, scheme: str, ask: Mapping[str, str]) -> Look:
     browser.events.clear()
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.ask("Page.navigate", url=page.as_uri())
     browser.wait_for("Page.loadEventFired")
-    size = browser.ask("Runtime.evaluate", expression="document.documentElement.scrollWidth")["result"]["value"]
+
+    def value(expression: str) -> Any:
+        return browser.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
+
+    size = value("document.documentElement.scrollWidth")
     shot = browser.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]
     picture = folder / f"page-{width}-{scheme}.png"
     picture.write_bytes(base64.b64decode(shot))
@@ -137,6 +149,7 @@ def _look(browser: _Browser, page: Path, folder: Path, width: int, scheme: str) 
         complaints=tuple(json.dumps(each["params"])[:300] for each in browser.events if each["method"] in COMPLAINTS),
         requests=tuple(url for url in asked if url != page.as_uri() and not url.startswith("data:")),
         picture=picture,
+        told={name: value(expression) for name, expression in ask.items()},
     )
 
 

@@ -88,6 +88,10 @@ class Settings:
         """The budget's cost; None where there are limits alone."""
         return self.first if self.budget_ms is not None or self.budget else None
 
+    def word(self, cost: str) -> str:
+        """What the bound of a cost is called: the budget, or a limit."""
+        return "budget" if cost == self.budget_name else "limit"
+
     @property
     def by_upper(self) -> bool:
         """Whether upper bounds of predictions were compared with the limits."""

@@ -22,7 +22,17 @@ from hwbench.optimize.settings import Settings
 from hwbench.study import figures
 from hwbench.study.figures import Point
 from hwbench.study.provenance import made_from
-from hwbench.study.render import MISSING, Block, Section, limits_table, winner_table
+from hwbench.study.render import (
+    MISSING,
+    Block,
+    Section,
+    front_panels,
+    how_far,
+    kept_cell,
+    limit_cards,
+    limits_table,
+    winner_table,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Counted:
     @property
     def word(self) -> str:
         """What the first bound is called."""
-        return "budget" if self.settings.budget else "limit"
+        return self.settings.word(self.settings.first)
 
 
 def read(folder: Path) -> Counted:
@@ -112,7 +122,8 @@ def _answer(e: Counted) -> Section:
     of = f"{first['finalists']} of {first['of']} finalists within" if first["of"] else "nobody could be checked"
     cards = [
         (name, f"{winner[name]:.6g}", first["how"]),
-        (f"{e.word} {e.verdict}", at_most, of),
+        (f"{e.word} {e.verdict}", at_most, f"{how_far(winner[name], first['most'])}; {of}"),
+        *limit_cards(e.verification["limits"][1:], asked.word),
         (asked.score_name, f"{winner['proxy']:.4g}", "stands in for accuracy" if asked.proxy else "accuracy"),
     ]
     text = (
@@ -142,11 +153,15 @@ def _instead(e: Counted) -> str:
 def _finalists(e: Counted) -> Section:
     rows = main_rows(e)
     names = list(e.settings.bounds)
-    words = {True: "yes", False: "no", None: MISSING}
+    first, at_most = e.first["name"], e.first["most"]
     cells = [
-        (row["network"], f"{row['proxy']:.4g}", *(f"{row[name]:.6g}" for name in names), words[row["kept"]]) for row in rows
-    ]
-    head = ("network", e.settings.score_name, *names, f"{e.word} kept")
+        (
+            row["network"], kept_cell(row[first] if e.first["measured"] else None, at_most),
+            *(f"{row[name]:.6g}" for name in names), f"{row['proxy']:.4g}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    head = ("network", f"{e.word} kept", *names, e.settings.score_name)
     return "Winner and finalists", [
         Block("table", "Every limited cost as it was told once more after the search.", head, cells),
         limits_table(e.verification["limits"]),
@@ -163,13 +178,13 @@ def _front(e: Counted) -> Section:
         Point(role[i] if e.first["measured"] else "predicted", row["proxy"], e.result.finalists[i][name], *[row[name]] * 3)
         for i, row in enumerate(main_rows(e))
     ]
-    svg = figures.front(trials, best, points, at_most, 0.0, (name, e.settings.score_name))
+    panels = front_panels(trials, best, points, at_most, 0.0, (name, e.settings.score_name))
     caption = (
         f"Score against {name} of {min(n, figures.MAX_CLOUD):,} of the {n:,} scored trials; blue if within the {e.word} of "
         f"{at_most:.6g} (vertical line). Blue line: the {len(best)} trials no other beats in both. Rings: finalists as the "
-        "search saw them; filled markers: as verify found them. Right: the same, enlarged."
+        "search saw them; filled markers: as verify found them. Second panel: the same, enlarged."
     )
-    return "Pareto front", [Block("picture", caption, name="front", svg=svg)]
+    return "Pareto front", [Block("picture", caption, panels=panels)]
 
 
 def _predictors(e: Counted) -> list[Section]:

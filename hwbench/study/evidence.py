@@ -85,8 +85,8 @@ class Evidence:
 
     @property
     def word(self) -> str:
-        """What that bound is called: the budget, or a limit beside another one."""
-        return "budget" if self.settings.first == LATENCY else "limit"
+        """What that bound is called: the budget, or a limit."""
+        return self.settings.word(LATENCY)
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:

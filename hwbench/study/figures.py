@@ -20,6 +20,9 @@ MAX_CLOUD = 3000
 BLUE, ORANGE, GREEN, INK, GREY = "#0072B2", "#D55E00", "#009E73", "#333333", "#8a8a8a"
 SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", INK)
 """Where several things of one kind stand side by side."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo")
+"""Beside the colours of SERIES, for whoever does not see them."""
 ROLES = {"random": ("o", GREY), "finalist": ("D", GREEN), "winner": ("*", ORANGE)}
 """Role -> marker and colour, everywhere the same."""
 STYLE: dict[str, Any] = {
@@ -68,6 +71,10 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+PANEL = 5.0
+"""Width in inches of one panel of a picture: two fit side by side on a page, and on a phone its text can still be read."""
+
+
 @drawn
 def front(
     trials: Mapping[str, np.ndarray],
@@ -76,8 +83,9 @@ def front(
     budget_ms: float,
     margin: float,
     labels: tuple[str, str],
+    near: bool = False,
 ) -> Any:
-    """Every trial, the front and the finalists: the whole range, and enlarged around the budget.
+    """Every trial, the front and the finalists.
 
     Args:
         trials: `latency_ms`, `upper_ms` and `accuracy` of every trial.
@@ -86,32 +94,31 @@ def front(
         budget_ms: The budget.
         margin: What the search kept below it, relative; 0 draws no second line.
         labels: Of the latency and the score.
+        near: Enlarged around the budget, not the whole range.
     """
-    figure = new_figure(10, 4.3)
-    whole, near = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    for axes in (whole, near):
-        _cloud(axes, trials, budget_ms, size=6 if axes is whole else 16)
-        xs, ys = np.array(best, float).reshape(-1, 2).T
-        axes.plot(xs, ys, drawstyle="steps-post", color=BLUE, linewidth=1.6, label="front", zorder=3)
-        axes.axvline(budget_ms, color=INK, linewidth=1.2, label="budget", zorder=2)
-        if margin:
-            dashes = (0, (4, 3))
-            axes.axvline(
-                budget_ms / (1 + margin), color=INK, linewidth=1, linestyle=dashes, label="budget less the margin", zorder=2
-            )
-        _finalists(axes, points, scale=0.8 if axes is whole else 1.0)
-        axes.set(xlabel=labels[0], ylabel=labels[1])
-        axes.grid(True)
-    whole.set_title("All trials")
-    near.set_title("Around the budget")
-    _enlarge(near, points, (xs, ys), budget_ms, margin)
-    _legend_below(figure, whole)
+    figure = new_figure(PANEL, 4.6)
+    axes = figure.subplots()
+    _cloud(axes, trials, budget_ms, size=16 if near else 6)
+    xs, ys = np.array(best, float).reshape(-1, 2).T
+    axes.plot(xs, ys, drawstyle="steps-post", color=BLUE, linewidth=1.6, label="front", zorder=3)
+    axes.axvline(budget_ms, color=INK, linewidth=1.2, label="budget", zorder=2)
+    if margin:
+        dashes = (0, (4, 3))
+        axes.axvline(
+            budget_ms / (1 + margin), color=INK, linewidth=1, linestyle=dashes, label="budget less the margin", zorder=2
+        )
+    _finalists(axes, points, scale=1.0 if near else 0.8)
+    axes.set(xlabel=labels[0], ylabel=labels[1], title="Around the budget" if near else "All trials")
+    axes.grid(True)
+    if near:
+        _enlarge(axes, points, (xs, ys), budget_ms, margin)
+    _legend_below(figure, axes)
     return figure
 
 
 def _legend_below(figure: Any, axes: Any) -> None:
-    """One legend for all panels; the cloud's dots are drawn larger in it, to be seen."""
-    legend = figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    """The legend; the cloud's dots are drawn larger in it, to be seen."""
+    legend = figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     for handle in legend.legend_handles:
         if handle.get_label().startswith("trial"):
             handle.set_sizes([30])
@@ -169,40 +176,45 @@ def _enlarge(axes: Any, points: Sequence[Point], best: tuple[Any, Any], budget_m
 
 
 @drawn
-def agreement(points: Sequence[Point], errors: Mapping[str, Sequence[tuple[str, float]]], statistic: str) -> Any:
-    """Predicted against measured, and the relative error of every estimate.
+def agreement(points: Sequence[Point], statistic: str) -> Any:
+    """Predicted against measured.
 
     Args:
         points: Every verified network.
-        errors: Estimate -> (role, signed relative error) of every verified network.
         statistic: Name of the statistic, for the axes.
     """
-    figure = new_figure(10, 4.3)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.05))
+    figure = new_figure(PANEL, 4.3)
+    axes = figure.subplots()
     values = [v for p in points for v in (p.predicted_ms, p.low_ms, p.high_ms)]
     pad = 0.06 * (max(values) - min(values)) or 0.05 * max(values)
     ends = np.array([min(values) - pad, max(values) + pad])
-    left.fill_between(ends, 0.95 * ends, 1.05 * ends, color="#eef3f7", label="within 5 %", zorder=0)
-    left.plot(ends, ends, color=INK, linewidth=1, label="predicted = measured", zorder=1)
+    axes.fill_between(ends, 0.95 * ends, 1.05 * ends, color="#eef3f7", label="within 5 %", zorder=0)
+    axes.plot(ends, ends, color=INK, linewidth=1, label="predicted = measured", zorder=1)
     for role, (marker, colour) in ROLES.items():
         chosen = [p for p in points if p.role == role]
         if chosen:
-            left.errorbar(
+            axes.errorbar(
                 [p.measured_ms for p in chosen], [p.predicted_ms for p in chosen],
                 xerr=_bars(chosen), linestyle="none", color=colour, marker=marker,
                 markersize=12 if role == "winner" else 5, markeredgecolor="white", markeredgewidth=0.7, elinewidth=1, capsize=2,
                 label=role, zorder=4 if role == "winner" else 3,
             )  # fmt: skip
-    left.set(xlim=ends, ylim=ends, xlabel=f"measured latency, {statistic} [ms]", ylabel=f"predicted latency, {statistic} [ms]")
-    left.set_title("Predicted against measured")
-    left.grid(True)
-    left.legend(loc="upper left")
-    _strips(right, errors)
+    axes.set(xlim=ends, ylim=ends, xlabel=f"measured latency, {statistic} [ms]", ylabel=f"predicted latency, {statistic} [ms]")
+    axes.set_title("Predicted against measured")
+    axes.grid(True)
+    axes.legend(loc="upper left")
     return figure
 
 
-def _strips(axes: Any, errors: Mapping[str, Sequence[tuple[str, float]]]) -> None:
-    """One line of dots per estimate; dots of one line are moved apart in a fixed pattern."""
+@drawn
+def errors_of(errors: Mapping[str, Sequence[tuple[str, float]]]) -> Any:
+    """One line of dots per estimate; dots of one line are moved apart in a fixed pattern.
+
+    Args:
+        errors: Estimate -> (role, signed relative error) of every verified network.
+    """
+    figure = new_figure(PANEL, 4.3)
+    axes = figure.subplots()
     axes.axvspan(-5, 5, color="#eef3f7", zorder=0)
     axes.axvline(0, color=INK, linewidth=1, zorder=1)
     for line, mine in enumerate(errors.values()):
@@ -218,33 +230,43 @@ def _strips(axes: Any, errors: Mapping[str, Sequence[tuple[str, float]]]) -> Non
     axes.tick_params(axis="y", length=0)
     axes.set_title("Error of every estimate")
     axes.grid(True, axis="x")
+    return figure
 
 
 @drawn
-def curves(marks: Sequence[int], shares: Mapping[str, Sequence[float | None]], ours: str, peers: Sequence[str]) -> Any:
-    """What each strategy still lacks of the exact hypervolume after so many evaluations; lower is better.
+def shares(rows: Mapping[str, Mapping[str, float]], kinds: Sequence[str], total_ms: float, title: str) -> Any:
+    """A bar per row, in pieces by kind, each with its ms and its share of a total behind it.
 
     Args:
-        marks: Evaluations.
-        shares: Strategy -> share of the exact hypervolume at the marks; None where it was not run so far.
-        ours: Drawn thick.
-        peers: Other people's programs, drawn dashed.
+        rows: Row -> kind -> ms; a row whose sum is negative gets a bar to the left.
+        kinds: All of them, in the order of their colours; each also has a hatch of its own, for whoever sees no colours.
+        total_ms: What shares are of.
+        title: Of the panel.
     """
-    figure = new_figure(8.5, 4.6)
+    figure = new_figure(PANEL, 0.95 + 0.27 * len(rows) + (0.24 * -(-len(kinds) // 2)))
     axes = figure.subplots()
-    last = sorted(shares, key=lambda name: next((v for v in reversed(shares[name]) if v is not None), 0.0), reverse=True)
-    for name in last:
-        there = [(mark, 100 * (1 - share)) for mark, share in zip(marks, shares[name], strict=True) if share is not None]
-        xs, ys = np.array(there, float).reshape(-1, 2).T
-        mine = name == ours
-        colour = BLUE if mine else ORANGE if name in peers else GREY
-        style = {"linewidth": 2.6 if mine else 1.1, "linestyle": "--" if name in peers else "-", "zorder": 4 if mine else 2}
-        axes.plot(xs, np.maximum(ys, 1e-3), marker="o", markersize=3, color=colour, label=name, **style)
-    axes.set(xscale="log", yscale="log", xlabel="evaluations", ylabel="missing hypervolume [%]")
-    axes.set_xticks(list(marks), [str(mark) for mark in marks])
-    axes.minorticks_off()
-    axes.grid(True)
-    figure.legend(loc="outside right upper", title="best at the end first")
+    looks = {kind: (SERIES[i % len(SERIES)], HATCHES[i % len(HATCHES)]) for i, kind in enumerate(kinds)}
+    ends = []
+    for y, parts in enumerate(rows.values()):
+        start = 0.0
+        for kind in (kind for kind in kinds if kind in parts):
+            colour, hatch = looks[kind]
+            axes.barh(y, parts[kind], left=start, height=0.72, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+            start += parts[kind]
+        ends.append(start)
+        text = f"{start:#.3g}".rstrip(".") if abs(start) < 1000 else f"{start:,.0f}"
+        text += f" ms, {100 * start / total_ms:.1f} %"
+        axes.annotate(text, (max(start, 0.0), y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(1.05 * min(0.0, *ends), 1.42 * max(ends)), xlabel="ms", title=title)
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(True, axis="x")
+    if any(len(parts) > 1 for parts in rows.values()):
+        from matplotlib.patches import Patch
+
+        patches = [Patch(facecolor=c, hatch=h, edgecolor="white", linewidth=0, label=kind) for kind, (c, h) in looks.items()]
+        figure.legend(handles=patches, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -288,12 +310,15 @@ def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
 @drawn
 def process_levels(levels_ms: Mapping[str, Sequence[float]]) -> Any:
     """The level that each fresh process of a measurement ran at, a row of dots per model; a bar stands at the lowest."""
-    figure = new_figure(8.5, 1.1 + 0.42 * len(levels_ms))
+    figure = new_figure(PANEL, 0.75 + 0.55 * len(levels_ms))
     axes = figure.subplots()
-    for y, (levels, colour) in enumerate(zip(levels_ms.values(), SERIES * len(levels_ms), strict=False)):
-        axes.plot(levels, np.full(len(levels), y), "o", color=colour, markersize=5, alpha=0.6, linewidth=0)
-        axes.plot([min(levels)] * 2, [y - 0.3, y + 0.3], color=colour, linewidth=2)
-    axes.set_yticks(range(len(levels_ms)), [name.replace("$", r"\$") for name in levels_ms])  # a $ would begin a formula
-    axes.set(xlabel="level [ms]", ylim=(len(levels_ms) - 0.5, -0.5))
+    for y, (name, levels) in enumerate(levels_ms.items()):
+        colour = SERIES[y % len(SERIES)]
+        axes.plot(levels, np.full(len(levels), y), "o", color=colour, markersize=6, alpha=0.6, linewidth=0)
+        axes.plot([min(levels)] * 2, [y - 0.22, y + 0.22], color=colour, linewidth=2)
+        # Above its dots, not beside the axis: names are long. A $ would begin a formula.
+        axes.text(0, y - 0.28, name.replace("$", r"\$"), transform=axes.get_yaxis_transform(), va="bottom", fontsize=8)
+    axes.set(xlabel="level [ms]", ylim=(len(levels_ms) - 0.6, -0.75), yticks=[])
+    axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
     return figure

@@ -73,20 +73,10 @@ def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: st
 
 
 @figures.drawn
-def heat_maps(maps: Sequence[HeatMap]) -> Any:
-    """Annotated heat maps, two in a row."""
-    lines = -(-len(maps) // 2)
-    height = sum(1.15 + 0.5 * max(len(m.ys) for m in maps[2 * i : 2 * i + 2]) for i in range(lines))
-    figure = figures.new_figure(10, height)
-    grid = figure.subplots(lines, 2, squeeze=False)
-    for axes, drawn in zip(grid.flat, maps, strict=False):
-        _latencies(axes, drawn)
-    for axes in list(grid.flat)[len(maps) :]:
-        axes.set_axis_off()
-    return figure
-
-
-def _latencies(axes: Any, one: HeatMap) -> None:
+def heat_map(one: HeatMap) -> Any:
+    """An annotated heat map."""
+    figure = figures.new_figure(figures.PANEL, 1.15 + 0.5 * len(one.ys))
+    axes = figure.subplots()
     cells = [[one.cells.get((x, y)) for x in one.xs] for y in one.ys]
     values = np.array([[np.nan if cell is None else cell[0] for cell in line] for line in cells])
     texts = [["not measured" if cell is None else f"{cell[0]:.3f}{'*' if cell[1] else ''}" for cell in line] for line in cells]
@@ -94,6 +84,7 @@ def _latencies(axes: Any, one: HeatMap) -> None:
     layer = _Layer(values, ["#f1f7fb", "#8cc0de", "#3c8fc2"])
     _heat_map(axes, [f"{x:g}" for x in one.xs], [f"{y:g}" for y in one.ys], [layer], texts)
     axes.set(xlabel=one.x_name, ylabel=one.y_name, title=one.title)
+    return figure
 
 
 def cross_table(devices: Sequence[str], lost: np.ndarray, excess: np.ndarray, title: str = "") -> bytes:

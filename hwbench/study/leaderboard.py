@@ -20,7 +20,7 @@ from hwbench import __version__
 from hwbench.core import markdown
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, write_json
-from hwbench.study import figures
+from hwbench.study import search_curves
 
 MARKS = (50, 100, 200, 500, 1000)
 """Evaluations after which a search is looked at."""
@@ -208,10 +208,12 @@ def publish(
     }
     write_json(out / "summary.json", document)
     for setting in settings:
-        shares = {n: f[setting]["hypervolume"]["value"] for n, f in strategies.items() if "hypervolume" in f.get(setting, {})}
-        if shares:
-            peers = [name for name in shares if name.startswith(PEERS)]
-            atomic_write(out / f"{setting}.svg", figures.curves(MARKS, shares, OURS, peers))
+        there = {name: ways[setting] for name, ways in strategies.items() if "hypervolume" in ways.get(setting, {})}
+        if there:
+            stated = {name: found["hypervolume"] for name, found in there.items()}
+            peers = [name for name in there if name.startswith(PEERS)]
+            longest = max(found["evaluations"] for found in there.values())
+            atomic_write(out / f"{setting}.svg", search_curves.curves(MARKS, stated, OURS, peers, longest))
     atomic_write(out / "report.md", _report(document))
     for name in asked:
         if name in strategies:
@@ -270,7 +272,9 @@ def _setting(setting: str, document: Mapping[str, Any]) -> list[str]:
     mine = {name: values[setting] for name, values in document["strategies"].items() if setting in values}
     parts = [markdown.heading(f"Setting `{setting}`", 2)]
     if any("hypervolume" in values for values in mine.values()):
-        parts.append(markdown.picture("what is missing after so many evaluations", f"{setting}.svg"))
+        parts.append(
+            markdown.picture("what is missing after so many evaluations, with 95 % intervals over seeds", f"{setting}.svg")
+        )
     for name, table in (("hypervolume", _hypervolumes), ("regret", _regrets), ("broken", _broken)):
         there = {strategy: values for strategy, values in mine.items() if name in values}
         parts += table(there) if there else []

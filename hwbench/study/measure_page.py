@@ -15,7 +15,7 @@ from typing import Any
 
 from hwbench.study import figures, render
 from hwbench.study.model_page import plain
-from hwbench.study.render import NO_NUMBERS, Block, Section, ms
+from hwbench.study.render import NO_NUMBERS, Block, Panel, Section, ms
 
 Document = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Secti
         ]),
         ("Process by process", [
             Block("picture", "One dot per fresh process: the level it ran at. Where they lie apart, so may the next.",
-                  name="levels", svg=picture),
+                  panels=[Panel("levels", picture)]),
         ]),
         ("What this rests on", [Block("table", "Machine and files.", ("", ""), _facts(documents, names), NO_NUMBERS)]),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ TYPES = 14
 """Types with a bar of their own; the rest share one."""
 LONGEST = 96
 """Characters of a name that are shown."""
-PRICE_COLOURS = {MEASURED: GREEN, MODELLED: SERIES[5], BOUNDED: ORANGE, CALIBRATION: GREY}
+PRICE_COLOURS = {MEASURED: GREEN, MODELLED: SERIES[5], BOUNDED: ORANGE, CALIBRATION: "#A08FC7"}
 TYPE_COLOURS = SERIES[:6]
 """Of the slowest types; all others are grey."""
 STRIP = 1000
@@ -204,8 +204,9 @@ def _bars(parts: Sequence[Part], found: ModelLatency, colours: Mapping[str, str]
         number = f"{len(part.layers)} kernel{'s' * (len(part.layers) != 1)}"
         bars.append(Bar(plain(part.name), ms(part.latency_ms), percent(part.latency_ms / total), number, segments))
     share, latency = _share_and_ms(calibration_ms, total)
-    grey = Segment(round(100 * max(calibration_ms, 0.0) / longest, 3), GREY, f"{CALIBRATION}: {latency} ms")
-    return [*bars, Bar(CALIBRATION, latency, share, CALIBRATION, (grey,))]
+    length = round(100 * max(calibration_ms, 0.0) / longest, 3)
+    piece = Segment(length, PRICE_COLOURS[CALIBRATION], f"{CALIBRATION}: {latency} ms")
+    return [*bars, Bar(CALIBRATION, latency, share, CALIBRATION, (piece,))]
 
 
 def _strip(layers: Sequence[Layer], total: float, colours: Mapping[str, str]) -> list[Segment]:

@@ -6,7 +6,7 @@ Latencies in ms; a number that is not stored is shown as a dash, never as 0. The
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import markdown as md
+from hwbench.study import figures
 
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A statistic -> the column with its noise."""
@@ -26,6 +27,20 @@ ACCURACY = (
     "share within 5 % [%]",
     "Kendall tau",
 )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of a picture: panels stand side by side where there is room, one below the other on a phone."""
+
+    name: str
+    """Of its file, without ending."""
+    svg: str
+
+    @property
+    def data_uri(self) -> str:
+        """The drawing, for a page that opens without network."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
 
 
 @dataclass(frozen=True)
@@ -42,13 +57,8 @@ class Block:
     """Columns of a table from this one on hold numbers."""
     label: str = ""
     """Of a table or picture: what the text refers to it by."""
-    name: str = ""
-    svg: str = ""
-
-    @property
-    def data_uri(self) -> str:
-        """The picture, for a page that opens without network."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
+    panels: Sequence[Panel] = ()
+    """Of a picture."""
 
 
 Section = tuple[str, list[Block]]
@@ -70,6 +80,51 @@ def percent(value: float | None, form: str = ".2f") -> str:
         return MISSING
     text = format(100 * value, form)
     return text if float(text) else format(0.0, form)  # never -0.00
+
+
+def how_far(value: float, at_most: float, unit: str = "") -> str:
+    """By how much a limit was kept or missed, with its share of the limit."""
+    gap, share = _short(abs(value - at_most)), _short(100 * abs(value / at_most - 1))
+    far = f"{gap}{unit and f' {unit}'} ({share} %)"
+    return f"{far} to spare" if value <= at_most else f"missed by {far}"
+
+
+def kept_cell(value: float | None, at_most: float) -> str:
+    """Whether a limit was kept, and how far the value is from it, as a cell of a table."""
+    if value is None:
+        return MISSING
+    share = _short(100 * abs(value / at_most - 1))
+    return f"yes, {share} % below" if value <= at_most else f"no, {share} % over"
+
+
+def limit_cards(limits: Sequence[Mapping[str, Any]], word: Callable[[str], str]) -> list[tuple[str, str, str]]:
+    """One card per limit that was checked after the search: what the winner has, and how far that is from the limit.
+
+    Args:
+        limits: As a verification states them.
+        word: What the bound of a cost is called.
+    """
+    return [
+        (
+            f"{each['name']} {'kept' if each['kept'] else 'broken'}",
+            f"{each['winner']:.6g}",
+            f"{word(each['name'])} {each['most']:.6g}: {how_far(each['winner'], each['most'])}, {each['how']}",
+        )
+        for each in limits
+        if each["winner"] is not None
+    ]
+
+
+def front_panels(*drawn: Any) -> list[Panel]:
+    """All trials of a search, and the same enlarged around the budget; takes what `figures.front` draws."""
+    return [Panel("front", figures.front(*drawn)), Panel("front-near", figures.front(*drawn, near=True))]
+
+
+def _short(value: float) -> str:
+    """Three digits that count: a distance that is there is never shown as 0."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return "< 0.001" if 0 < value < 0.001 else f"{value:#.3g}".rstrip(".")
 
 
 def median(rows: Sequence[Mapping[str, Any]], column: str) -> float | None:
@@ -95,16 +150,16 @@ def winner_table(values: Mapping[str, Any], note: str = "", more: Sequence[tuple
 
 def limits_table(limits: Sequence[Mapping[str, Any]]) -> Block:
     """Limits of a search as its verification found them kept."""
-    words = {True: "yes", False: "no", None: MISSING}
     rows = [
         (
-            found["name"], f"{found['most']:.6g}", MISSING if found["winner"] is None else f"{found['winner']:.6g}",
-            words[found["kept"]], f"{found['finalists']} of {found['of']}" if found["of"] else MISSING, found["how"],
+            found["name"], kept_cell(found["winner"], found["most"]),
+            MISSING if found["winner"] is None else f"{found['winner']:.6g}", f"{found['most']:.6g}",
+            f"{found['finalists']} of {found['of']}" if found["of"] else MISSING, found["how"],
         )
         for found in limits
     ]  # fmt: skip
     caption = "All limits of the search, checked again after it; how says what a value rests on."
-    return Block("table", caption, ("limit", "at most", "winner has", "kept", "finalists that keep it", "how"), rows)
+    return Block("table", caption, ("limit", "kept", "winner has", "at most", "finalists that keep it", "how"), rows)
 
 
 TEMPLATE = "report_template.html.j2"
@@ -149,7 +204,7 @@ def markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:
 def _markdown_block(block: Block) -> str:
     caption = f"**{block.label}** {md.escaped(block.text)}"
     if block.kind == "picture":
-        return f"{md.picture(block.label, f'figures/{block.name}.svg')}\n\n{caption}"
+        return "\n\n".join([*(md.picture(block.label, f"figures/{panel.name}.svg") for panel in block.panels), caption])
     if block.kind == "code":
         return md.code(block.text)
     if block.kind == "notes":

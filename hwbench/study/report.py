@@ -21,10 +21,9 @@ from hwbench.core.files import atomic_write, read_json
 from hwbench.core.workspace import Workspace
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.result import SearchResult
-from hwbench.optimize.settings import Settings
 from hwbench.study import counted, unmeasured
 from hwbench.study import evidence as stored
-from hwbench.study.render import Section, html, markdown, ms, numbered
+from hwbench.study.render import Section, html, markdown, numbered
 from hwbench.study.sections import main_rows, sections_of, subtitle_of
 
 
@@ -70,22 +69,16 @@ def _write(
     found: SearchResult, subtitle: str, parts: list[Section], table: list[dict[str, Any]], folder: Path
 ) -> dict[str, Any]:
     """Both files and the pictures, from one list of sections."""
-    title = f"{found.settings.space} within {_within(found.settings)}"
+    title = f"{found.settings.space} within {found.settings.asked.replace('<=', '≤')}"
     sections = numbered(parts)
-    pictures = [block for _, blocks in sections for block in blocks if block.kind == "picture"]
-    for picture in pictures:
-        atomic_write(folder / "figures" / f"{picture.name}.svg", picture.svg)
+    panels = [panel for _, blocks in sections for block in blocks for panel in block.panels]
+    for panel in panels:
+        atomic_write(folder / "figures" / f"{panel.name}.svg", panel.svg)
     atomic_write(folder / "report.md", markdown(title, subtitle, sections))
     atomic_write(folder / "report.html", html(title, subtitle, sections))
     return {
         "markdown": str(folder / "report.md"),
         "html": str(folder / "report.html"),
-        "figures": [str(folder / "figures" / f"{picture.name}.svg") for picture in pictures],
+        "figures": [str(folder / "figures" / f"{panel.name}.svg") for panel in panels],
         "table": table,
     }
-
-
-def _within(settings: Settings) -> str:
-    """The budget, or the first limit where there is none."""
-    name, at_most = next(iter(settings.bounds.items()))
-    return f"{ms(at_most)} ms ({settings.statistic})" if name == LATENCY else f"{name} {at_most:g}"

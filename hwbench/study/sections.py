@@ -15,7 +15,8 @@ import numpy as np
 
 from hwbench.core import registry, stats
 from hwbench.lut.table import STATISTICS
-from hwbench.study import figures, heat_map
+from hwbench.optimize.cost_kind import LATENCY
+from hwbench.study import figures, heat_map, winner_time
 from hwbench.study import provenance as stored
 from hwbench.study.evidence import Evidence
 from hwbench.study.figures import Point
@@ -24,8 +25,13 @@ from hwbench.study.render import (
     MISSING,
     SPREADS,
     Block,
+    Panel,
     Section,
     accuracy_row,
+    front_panels,
+    how_far,
+    kept_cell,
+    limit_cards,
     limits_table,
     median,
     ms,
@@ -50,6 +56,10 @@ SPREAD_NOTE = (
 def _measured(row: Mapping[str, Any], statistic: str) -> str:
     value, spread = row[STATISTICS[statistic]], row[SPREADS[statistic]]
     return f"{ms(value)} ± {MISSING if spread is None else ms(value * spread, like=value)}"
+
+
+def _other(statistic: str) -> str:
+    return next(name for name in SPREADS if name != statistic)
 
 
 def _range(rows: Sequence[Mapping[str, Any]], column: str) -> str:
@@ -79,7 +89,7 @@ def subtitle_of(e: Evidence) -> str:
 
 def sections_of(e: Evidence) -> list[Section]:
     """Everything a report says, in its order."""
-    return [part(e) for part in (_answer, _networks, _front, _agreement, _table_of_ops, stored.machine, stored.made)]
+    return [part(e) for part in (_answer, _networks, _time, _front, _agreement, _table_of_ops, stored.machine, stored.made)]
 
 
 def main_rows(e: Evidence) -> list[dict[str, Any]]:
@@ -103,7 +113,7 @@ def main_rows(e: Evidence) -> list[dict[str, Any]]:
 
 def _answer(e: Evidence) -> Section:
     s, winner = e.statistic, e.finalists[0]
-    other = "p50" if s == "min" else "min"
+    other = _other(s)
     kept, budget = _latency_verdict(e), ms(e.budget_ms)
     verdict = "kept" if kept["winner"] else "broken"
     cards = [
@@ -114,16 +124,24 @@ def _answer(e: Evidence) -> Section:
             f"{s}, margin {percent(e.result.margin)} %",
         ),
         ("measured", f"{ms(winner['measured_ms'])} ms", f"{s}, spread {percent(winner[SPREADS[s]])} %"),
-        (f"{e.word} {verdict}", f"{budget} ms", f"{s}, {kept['finalists']} of {kept['of']} finalists within"),
+        (
+            f"{e.word} {verdict}",
+            f"{budget} ms",
+            f"{how_far(winner['measured_ms'], e.budget_ms, 'ms')}; {kept['finalists']} of {kept['of']} finalists within",
+        ),
+        *limit_cards([each for each in e.verification.get("limits", []) if each["name"] != LATENCY], e.settings.word),
     ]
     bound = ("certified upper bound" if e.certified else "uncertified upper bound") if e.settings.by_upper else PLAIN
+    also = "".join(f", {name} ≤ {at_most:g}" for name, at_most in e.settings.bounds.items() if name != LATENCY)
     values = json.loads(winner["architecture"])
     scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
     text = (
         f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {e.result.evaluated:,} evaluations "
-        f"found with the {bound} of its latency within {budget} ms ({s}). The prediction is {ms(winner['predicted_ms'])} ms "
-        f"with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network takes {_measured(winner, s)} ms "
-        f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the {e.word} was {verdict}. "
+        f"found with the {bound} of its latency within {budget} ms ({s}){also}. The prediction is "
+        f"{ms(winner['predicted_ms'])} ms with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network "
+        f"takes {_measured(winner, s)} ms "
+        f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the {e.word} was {verdict}, "
+        f"{how_far(winner['measured_ms'], e.budget_ms, 'ms')}. "
         f"Its {other} was measured at {_measured(winner, other)} ms and predicted at "
         f"{ms(e.result.finalists[0].get(f'{other}_ms'))} ms; the {e.word} is not about {other}."
     )
@@ -139,15 +157,15 @@ def _latency_verdict(e: Evidence) -> Mapping[str, Any]:
 
 
 def _networks(e: Evidence) -> Section:
-    s = e.statistic
+    s, other = e.statistic, _other(e.statistic)
     columns = (
-        "network", _score(e), f"predicted {s} [ms]", f"upper bound {s} [ms]", "measured min ± spread [ms]",
-        "measured p50 ± spread [ms]", f"error of {s} [%]", f"{e.word} kept",
+        "network", f"{e.word} kept", f"measured {s} ± spread [ms]", f"predicted {s} [ms]", f"error of {s} [%]",
+        f"upper bound {s} [ms]", f"measured {other} ± spread [ms]", _score(e),
     )  # fmt: skip
     rows = [
         (
-            main["network"], f"{main['proxy']:.3f}", ms(main["predicted_ms"]), ms(main["upper_ms"]), _measured(row, "min"),
-            _measured(row, "p50"), f"{main['error_percent']:+.2f}", "yes" if main["kept"] else "no",
+            main["network"], kept_cell(row["measured_ms"], e.budget_ms), _measured(row, s), ms(main["predicted_ms"]),
+            f"{main['error_percent']:+.2f}", ms(main["upper_ms"]), _measured(row, other), f"{main['proxy']:.3f}",
         )
         for main, row in zip(main_rows(e), e.finalists, strict=True)
     ]  # fmt: skip
@@ -211,6 +229,10 @@ def _doubts(e: Evidence) -> list[str]:
     return found
 
 
+def _time(e: Evidence) -> Section:
+    return winner_time.section(e.chosen, e.result.networks, e.statistic, e.finalists[0]["predicted_ms"])
+
+
 def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
     below, above = (0.0, 1.0) if e.statistic == "min" else (0.5, 0.5)
     found = []
@@ -226,20 +248,20 @@ def _front(e: Evidence) -> Section:
     best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
     margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
     labels = (f"latency, {s} [ms]", _score(e))
-    svg = figures.front(e.trials, best, _points(e, e.finalists), e.budget_ms, margin, labels)
+    panels = front_panels(e.trials, best, _points(e, e.finalists), e.budget_ms, margin, labels)
     thinned = n > figures.MAX_CLOUD
     shown = f"{figures.MAX_CLOUD:,} of the {n:,} scored trials, evenly thinned" if thinned else f"all {n:,} scored trials"
     caption = (
         f"Score against predicted {s} latency. Dots: {shown}; blue if their upper bound is within the budget "
         f"({e.result.feasible:,} trials are). Solid vertical line: the budget of {ms(e.budget_ms)} ms. Blue line: the "
         f"{len(best)} trials no other beats in both. Rings: finalists at their predicted latency; filled markers: the same "
-        f"networks at their measured {s}, with bars as long as its spread. Right: the same, enlarged."
+        f"networks at their measured {s}, with bars as long as its spread. Second panel: the same, enlarged."
     )
     if margin:
         caption += (
             f" Dashed: where the upper bound (prediction + {percent(margin)} %) meets the budget; the search stays left of it."
         )
-    return "Pareto front", [Block("picture", caption, name="front", svg=svg)]
+    return "Pareto front", [Block("picture", caption, panels=panels)]
 
 
 def _agreement(e: Evidence) -> Section:
@@ -251,11 +273,14 @@ def _agreement(e: Evidence) -> Section:
     )
     names = {name: label for name, label in {"predicted_ms": first, **ESTIMATES}.items() if name in accuracy}
     errors = {label: [(r["role"], _error(r, name)) for r in e.rows if r[name] is not None] for name, label in names.items()}
-    svg = figures.agreement(_points(e, e.rows), errors, s)
+    panels = [
+        Panel("agreement", figures.agreement(_points(e, e.rows), s)),
+        Panel("errors", figures.errors_of(errors)),
+    ]
     caption = (
-        f"Left: predicted against measured {s} of all {len(e.rows)} verified networks, with bars as long as the spread of the "
-        "measurement. Right: signed error of every estimate on the same networks, one marker per network (moved apart "
-        "vertically), marked as on the left. Shaded: within 5 %."
+        f"Predicted against measured {s} of all {len(e.rows)} verified networks, with bars as long as the spread of the "
+        "measurement; and the signed error of every estimate on the same networks, one marker per network (moved apart "
+        "vertically), marked alike. Shaded: within 5 %."
     )
     late = sum(row["measured_ms"] > row["upper_ms"] for row in e.rows)
     text = f"{late} of {len(e.rows)} verified networks were slower than their upper bound. {_comparison(e, first)}"
@@ -266,7 +291,7 @@ def _agreement(e: Evidence) -> Section:
     table = Block(
         "table", note, ("estimate", *ACCURACY), [accuracy_row(label, accuracy[name]) for name, label in names.items()]
     )
-    return "Predicted against measured", [Block("picture", caption, name="agreement", svg=svg), Block("text", text), table]
+    return "Predicted against measured", [Block("picture", caption, panels=panels), Block("text", text), table]
 
 
 def _comparison(e: Evidence, first: str) -> str:
@@ -299,7 +324,8 @@ def _table_of_ops(e: Evidence) -> Section:
             f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows, * "
             f"marks a doubtful one (verdict not stable; noise table below). A cell the table lacks says so.{left_out}"
         )
-        blocks.append(Block("picture", caption, name="table", svg=heat_map.heat_maps(maps[:MAX_MAPS])))
+        panels = [Panel(f"table-{i}", heat_map.heat_map(one)) for i, one in enumerate(maps[:MAX_MAPS], start=1)]
+        blocks.append(Block("picture", caption, panels=panels))
     others = [(spec, row) for spec, row in rows.items() if spec not in drawn]
     cells = [
         (

@@ -22,10 +22,21 @@ from hwbench.optimize.result import SearchResult
 from hwbench.optimize.settings import Settings
 from hwbench.predictor.base import Facts, Latencies
 from hwbench.predictor.models import Chosen
-from hwbench.study import figures
+from hwbench.study import figures, winner_time
 from hwbench.study.figures import Point
 from hwbench.study.provenance import made_from
-from hwbench.study.render import MISSING, NO_NUMBERS, Block, Section, ms, percent, winner_table
+from hwbench.study.render import (
+    MISSING,
+    NO_NUMBERS,
+    Block,
+    Section,
+    front_panels,
+    how_far,
+    limit_cards,
+    ms,
+    percent,
+    winner_table,
+)
 from hwbench.study.verify import certified, searched_with
 
 
@@ -82,7 +93,7 @@ def subtitle_of(e: Unmeasured) -> str:
 
 def sections_of(e: Unmeasured) -> list[Section]:
     """All sections, in order."""
-    return [_answer(e), _finalists(e), _front(e), _predictor(e), _made(e)]
+    return [_answer(e), _finalists(e), _time(e), _front(e), _predictor(e), _made(e)]
 
 
 def main_rows(e: Unmeasured) -> list[dict[str, Any]]:
@@ -106,13 +117,19 @@ def main_rows(e: Unmeasured) -> list[dict[str, Any]]:
 def _answer(e: Unmeasured) -> Section:
     asked, winner = e.settings, main_rows(e)[0]
     budget, why = ms(asked.bounds[LATENCY]), e.verification["why"]
+    bound = e.bound_word if asked.by_upper else "plain prediction (not its upper bound)"
+    compared = "upper_ms" if asked.by_upper else "predicted_ms"
     cards = [
         ("predicted", f"{ms(winner['predicted_ms'])} ms", f"{asked.statistic}, not measured"),
         ("90 % interval", f"{ms(winner['low_ms'])} to {ms(winner['upper_ms'])} ms", e.bound_word),
         ("measured", MISSING, "nothing was measured on this device"),
-        ("budget", f"{budget} ms", "not verified"),
+        (
+            asked.word(LATENCY),
+            f"{budget} ms",
+            f"not verified; by {bound} {how_far(winner[compared], asked.bounds[LATENCY], 'ms')}",
+        ),
+        *limit_cards([each for each in e.verification.get("limits", []) if each["name"] != LATENCY], asked.word),
     ]
-    bound = e.bound_word if asked.by_upper else "plain prediction (not its upper bound)"
     text = (
         f"The winner is the best network of {asked.space} that {e.result.evaluated:,} evaluations found with the "
         f"{bound} of its latency on {asked.device} within {budget} ms. It was not measured: {why.rstrip('.')}. Every latency "
@@ -144,19 +161,23 @@ def _finalists(e: Unmeasured) -> Section:
     return "Winner and finalists", [Block("table", "Predictions with their 90 % intervals.", head, rows)]
 
 
+def _time(e: Unmeasured) -> Section:
+    return winner_time.section(e.chosen, e.result.networks, e.settings.statistic, float(e.told.value_ms[0]))
+
+
 def _front(e: Unmeasured) -> Section:
     n, budget = len(e.trials["latency_ms"]), e.settings.bounds[LATENCY]
     best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
     margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
     labels = (f"predicted latency, {e.settings.statistic} [ms]", e.settings.score_name)
     rings = [Point("predicted", row["proxy"], *[row["predicted_ms"]] * 4) for row in main_rows(e)]  # nothing measured to draw
-    svg = figures.front(e.trials, best, rings, budget, margin, labels)
+    panels = front_panels(e.trials, best, rings, budget, margin, labels)
     caption = (
         f"Score against predicted latency of {min(n, figures.MAX_CLOUD):,} of the {n:,} scored trials; blue if their upper "
         f"bound is within the budget of {ms(budget)} ms (vertical line). Blue line: the {len(best)} trials no "
-        "other beats in both. Rings: finalists, predicted. Right: the same, enlarged."
+        "other beats in both. Rings: finalists, predicted. Second panel: the same, enlarged."
     )
-    return "Pareto front", [Block("picture", caption, name="front", svg=svg)]
+    return "Pareto front", [Block("picture", caption, panels=panels)]
 
 
 def _predictor(e: Unmeasured) -> Section:

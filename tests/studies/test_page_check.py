@@ -8,7 +8,9 @@ import pytest
 
 from hwbench.predictor.model_latency import MEASURED, Layer, ModelLatency
 from hwbench.study.model_page import model_page
+from hwbench.study.report import report
 from studies import page_check
+from tests.study.test_report import invent
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 
@@ -23,6 +25,24 @@ def test_the_page_of_a_model_fits_a_phone_and_keeps_quiet(tmp_path):
     assert [(look.width, look.scheme) for look in looks] == [(1200, "light"), (1200, "dark"), (400, "light"), (400, "dark")]
     assert all(look.good for look in looks), looks
     assert all(look.picture.read_bytes().startswith(b"\x89PNG") for look in looks)
+
+
+def test_the_report_of_a_search_fits_a_phone_with_its_verdict_in_sight(tmp_path):
+    folder = invent(tmp_path, budget_ms=10.8)
+    report(folder, workspace=tmp_path)
+    edges = "[...document.querySelectorAll('{}')].map(each => Math.round(each.getBoundingClientRect().{}))"
+    ask = {
+        "verdicts": edges.format("tr.winner td:nth-child(2)", "right"),
+        "panels": edges.format(".panels img", "top"),
+        "cards": edges.format(".card", "right"),
+    }
+    looks = page_check.look(folder / "report.html", tmp_path / "shots", ask)
+    assert all(look.good for look in looks), looks
+    for look in looks:
+        assert max(*look.told["verdicts"], *look.told["cards"]) <= look.width
+        tops = look.told["panels"]
+        alone = len(set(tops)) == len(tops)
+        assert alone is (look.width == 400), "one panel per row on a phone, two where there is room"
 
 
 def test_a_page_that_is_too_wide_complains_or_asks_for_more_is_found_out(tmp_path):

@@ -54,6 +54,10 @@ def test_an_exact_budget_is_recounted_and_kept(tmp_path):
     assert [row["kept"] for row in done["table"]] == [True] * 5
     assert done["table"][0]["params_m"] == told["limits"][0]["winner"] <= 6.5
     assert "the budget of 6.5 was kept" in text_of(folder)
+    assert text_of(folder).startswith("# autoformer-tiny within params_m ≤ 6.5, macs_m ≤ 1500\n")
+    spare = 6.5 - told["limits"][0]["winner"]
+    assert f"{spare:#.3g} ({100 * spare / 6.5:#.3g} %) to spare; 5 of 5 finalists within" in text_of(folder)
+    assert "| macs_m kept |" in text_of(folder)
     assert "hwbench search --space autoformer-tiny --budget params_m=6.5" in text_of(folder)
     assert "<html" in (folder / "report.html").read_text()
     assert (folder / "figures" / "front.svg").exists()

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from hwbench.lut import latency as hwbench_latency
 from hwbench.lut.table import STATISTICS, Lut
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.optimize import schema as optimize_schema
+from hwbench.space import lowering
 from hwbench.space import slots as spaces
 from hwbench.space.architectures import Architectures
 from hwbench.space.sample import sample
-from hwbench.study import evidence, heat_map, provenance, sections, verify
+from hwbench.study import evidence, heat_map, provenance, sections, verify, winner_time
 from hwbench.study import render as study_render
 from hwbench.study import schema as study_schema
 from hwbench.study.report import report
@@ -174,7 +176,7 @@ def write_verification(folder: Path, rows: list[dict[str, Any]], statistic: str,
 class Page(HTMLParser):
     """Checks that tags close in order; collects texts and attributes."""
 
-    VOID = {"meta", "img", "br", "link"}
+    VOID = {"meta", "img", "br", "link", "wbr"}
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -256,7 +258,7 @@ def test_html_needs_no_network(tiny: tuple[Path, dict[str, Any], str, str]) -> N
     _, done, _, html = tiny
     page = Page(html)
     references = [attrs[name] or "" for _, attrs in page.tags for name in ("src", "href", "srcset", "data") if name in attrs]
-    assert len(references) == 3
+    assert len(references) == len(done["figures"]) == 8
     assert all(ref.startswith("data:image/svg+xml;base64,") for ref in references)
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
     for text in [html, *(Path(path).read_text() for path in done["figures"])]:
@@ -266,7 +268,12 @@ def test_html_needs_no_network(tiny: tuple[Path, dict[str, Any], str, str]) -> N
 
 def test_figures_are_svg_without_dates(tiny: tuple[Path, dict[str, Any], str, str]) -> None:
     _, done, markdown, _ = tiny
-    assert [Path(path).name for path in done["figures"]] == ["front.svg", "agreement.svg", "table.svg"]
+    assert [Path(path).name for path in done["figures"]] == [
+        f"{name}.svg"
+        for name in (
+            "time-by-kind", "time-by-part", "front", "front-near", "agreement", "errors", "table-1", "table-2",
+        )
+    ]  # fmt: skip
     for path in done["figures"]:
         text = Path(path).read_text()
         ElementTree.fromstring(text)
@@ -304,7 +311,7 @@ def test_says_how_calibrated_flops_compare(tiny: tuple[Path, dict[str, Any], str
 def test_p50_search_with_a_broken_budget_and_missing_rows(tmp_path: Path) -> None:
     done, markdown, html = render(tmp_path, space="bert", statistic="p50", budget_ms=11.0, skip=1)
     assert done["table"][0]["kept"] is False
-    assert "the budget was broken" in markdown
+    assert "the budget was broken, missed by 0.990 ms (9.00 %)" in markdown
     assert 'class="card broken"' in html
     assert "Its min was measured at 10.900 ± 0.044 ms and predicted at 12.750 ms" in markdown
     assert "(1 more have no latency)" in markdown
@@ -482,9 +489,68 @@ def test_further_limits_are_reported_as_they_were_checked(tmp_path: Path) -> Non
     summary["limits"] = [dict(zip(names, values, strict=True)) for values in found]
     write_json(folder / "verification.json", summary)
     text = plain(Path(report(folder, workspace=tmp_path)["markdown"]).read_text())
-    assert "| params_m | 6 | 6.25 | no | 1 of 3 | counted |" in text
+    assert "| params_m | no, 4.17 % over | 6.25 | 6 | 1 of 3 | counted |" in text
     dash = study_render.MISSING
-    assert f"| latency_ms@pi4 | 90 | {dash} | {dash} | {dash} | not checked: gone |" in text
+    assert f"| latency_ms@pi4 | {dash} | {dash} | 90 | {dash} | not checked: gone |" in text
+    tiles = dict(zip(*(line.strip("| ").split(" | ") for line in text.splitlines()[6:9:2]), strict=True))
+    assert tiles["budget kept"] == "12.500 ms"
+    assert tiles["params_m broken"] == "6.25"
+    assert "limit 6: missed by 0.250 (4.17 %), counted" in text
+
+
+def test_the_title_holds_every_limit(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    document = read_json(folder / "search.json", "search")
+    document["search"]["limits"] = {"params_m": 6.0, "latency_ms@pi4": 90.0}
+    write_json(folder / "search.json", document)
+    done = report(folder, workspace=tmp_path)
+    title = "autoformer-tiny within 12.5 ms (min), params_m ≤ 6, latency_ms@pi4 ≤ 90"
+    assert plain(Path(done["markdown"]).read_text()).startswith(f"# {title}\n")
+    assert f"<title>{title}</title>" in Path(done["html"]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("budget_ms", "tile", "cell"),
+    [
+        (12.5, "1.60 ms (12.8 %) to spare; 3 of 3 finalists within", "yes, 12.8 % below"),
+        (10.9, "0.00 ms (0.00 %) to spare; 3 of 3 finalists within", "yes, 0.00 % below"),
+        (10.8, "missed by 0.100 ms (0.926 %); 2 of 3 finalists within", "no, 0.926 % over"),
+        (10.8999999, "missed by < 0.001 ms (< 0.001 %); 2 of 3 finalists within", "no, < 0.001 % over"),
+        (5.0, "missed by 5.90 ms (118 %); 0 of 3 finalists within", "no, 118 % over"),
+    ],
+)
+def test_how_far_the_budget_was_kept_or_missed(tmp_path: Path, budget_ms: float, tile: str, cell: str) -> None:
+    _, markdown, html = render(tmp_path, budget_ms=budget_ms)
+    assert tile in unescape(plain(markdown))
+    assert tile in Page(html).text
+    (row,) = (line for line in unescape(markdown).splitlines() if line.startswith("| winner | "))
+    assert row.split(" | ")[1] == cell, "the verdict stands beside the name: in sight on a phone"
+
+
+def test_the_winners_time_adds_up_to_its_prediction(tmp_path: Path) -> None:
+    folder = invent(tmp_path, skip=1)  # a block without a row: the predictor tells what it adds
+    found = evidence.read(folder, Workspace.at(tmp_path))
+    predicted_ms = found.finalists[0]["predicted_ms"]
+    _, (words, picture, table) = winner_time.section(found.chosen, found.result.networks, "min", predicted_ms)
+    *parts, total = table.rows
+    assert total[0] == "predicted latency"
+    assert [float(total[i]) for i in (2, 3)] == [pytest.approx(predicted_ms, abs=1e-3), 100]
+    assert sum(float(row[2]) for row in parts) == pytest.approx(predicted_ms, abs=0.005)
+    assert sum(float(row[3]) for row in parts) == pytest.approx(100, abs=0.5)
+    assert parts[-1][0] == "calibration"
+    rows_ms, depth = found.lut.values(SETTING), json.loads(found.finalists[0]["architecture"])["depth"]
+    counts = lowering.lower(found.result.networks.space, found.result.networks.population[:, 0]).counts()
+    for name in ("attention block", "ffn block"):
+        (row,) = (row for row in parts if row[0] == name)
+        mine = {spec: n for spec, n in counts.items() if spec.op == name.replace(" ", "_")}
+        assert row[1] == str(depth) == str(sum(mine.values()))
+        if all(spec.key in rows_ms for spec in mine):
+            assert float(row[2]) == pytest.approx(sum(n * rows_ms[spec.key] for spec, n in mine.items()), abs=6e-4)
+    assert words.text.startswith(
+        f"Of the predicted {predicted_ms:.3f} ms, {parts[0][0]} takes {parts[0][3]} %, in {depth} runs."
+    )
+    assert [panel.name for panel in picture.panels] == ["time-by-kind", "time-by-part"]
+    assert "<!-- layer0 -->" in picture.panels[1].svg
 
 
 def test_trials_without_a_score_are_left_out_of_the_picture(tmp_path: Path) -> None:

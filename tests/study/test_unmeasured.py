@@ -58,6 +58,9 @@ def test_search_verify_and_report_say_that_nothing_was_measured(space, device, b
     for name in ("report.md", "report.html"):
         text = (out / name).read_text()
         assert "Every latency below is a prediction" in text
+        assert "to spare" in text
+        assert ("tells whole networks only" in text) is (space == CELLS), "a table of cells has no ops to split by"
+        assert ("they add up to the prediction" in text) is (space != CELLS)
         assert ("uncertified upper bound" in text) is not certified
 
 
