@@ -78,8 +78,6 @@ def run(
     allowed = options.percent("--fail-if-slower", fail_if_slower)
     if out is not None:
         answer_files.check_ending(out, answer_files.OF_A_MODEL, "what was measured")
-    if raw and not json and (out is None or ".json" not in answer_files.files(out, answer_files.OF_A_MODEL, "measure")):
-        raise UsageError("--raw adds to JSON only: give --json, or --out FILE.json, or leave it out.")
     try:
         with options.runnable(context), console.progress("measuring") as tick:
             done = hwbench.measure(

@@ -1,0 +1,213 @@
+"""No option is accepted and ignored: every verb, in every way it can be asked, with every option that way does not read.
+
+The table that the command line is checked by (hwbench/cli/_modes.py) is the list of what is tried here, so nothing is listed
+twice; that it names every option of every verb, and every number's range, is tested first.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hwbench.cli._modes import RANGES, VERBS, Mode
+from hwbench.cli.main import build
+from hwbench.core.errors import UsageError
+
+APP = build()
+NUMBERS = ("integer", "float")
+
+
+def commands(command: Any, *path: str) -> dict[str, Any]:
+    """Verb -> its command."""
+    if not hasattr(command, "commands"):
+        return {" ".join(path): command}
+    return {verb: found for name, below in command.commands.items() for verb, found in commands(below, *path, name).items()}
+
+
+COMMANDS = commands(typer.main.get_command(APP))
+
+
+def parameters(verb: str) -> dict[str, Any]:
+    return {each.name: each for each in COMMANDS[verb].params}
+
+
+def is_flag(parameter: Any) -> bool:
+    return bool(getattr(parameter, "is_flag", False))
+
+
+def value(parameter: Any) -> str:
+    """Something that an option takes."""
+    if parameter.type.name not in NUMBERS:
+        return "x"
+    allowed = RANGES[parameter.name]
+    number = next(each for each in (1, 0.5, 4, -1) if allowed.holds(each) and (parameter.type.name == "float" or each != 0.5))
+    return str(number)
+
+
+def words(parameter: Any, given: str | None = None) -> list[str]:
+    if parameter.param_type_name == "argument":
+        return [given or value(parameter)]
+    return [parameter.opts[0], *([] if is_flag(parameter) else [given or value(parameter)])]
+
+
+def asked(verb: str, mode: Mode) -> list[str]:
+    """The least that asks a verb in this way."""
+    known = parameters(verb)
+    first = mode.when[:1]
+    needed = [each.split("|")[0] for each in mode.needs]
+    required = [name for name, each in known.items() if each.required]
+    return [word for name in dict.fromkeys((*required, *first, *needed)) for word in words(known[name])]
+
+
+def refused(*line: str) -> str:
+    done = CliRunner().invoke(APP, [*line], prog_name="hwbench")
+    assert isinstance(done.exception, UsageError), (line, done.output, done.exception)
+    assert done.exception.exit_code == 2
+    assert done.stdout == ""
+    said = str(done.exception)
+    assert "\n" not in said
+    return said
+
+
+def pairs() -> Iterator[tuple[str, Mode, str]]:
+    """(verb, way, option that this way does not read)."""
+    for verb, declared in VERBS.items():
+        for mode in declared.modes:
+            for name in parameters(verb):
+                if name not in mode.reads:
+                    yield verb, mode, name
+
+
+def test_every_verb_and_every_option_is_in_the_table():
+    assert VERBS.keys() == COMMANDS.keys()
+    for verb, declared in VERBS.items():
+        read = frozenset.union(*(mode.reads for mode in declared.modes))
+        assert read == parameters(verb).keys(), f"{verb}: which way reads {read ^ parameters(verb).keys()}?"
+        for mode in declared.modes:
+            assert {*mode.when, *(name for need in mode.needs for name in need.split("|"))} <= mode.reads
+        for only in declared.only:
+            assert set(only.options) <= read
+        assert all(mode.when for mode in declared.modes[:-1]), f"{verb}: ways behind the one without words are never reached"
+
+
+def test_every_number_has_its_range():
+    numbers = {name for verb in COMMANDS for name, each in parameters(verb).items() if each.type.name in NUMBERS}
+    assert numbers == RANGES.keys()
+
+
+def test_an_option_that_the_way_asked_for_does_not_read_is_refused():
+    tried = 0
+    for verb, mode, name in pairs():
+        option, modes = parameters(verb)[name], VERBS[verb].modes
+        said = refused(*verb.split(), *asked(verb, mode), *words(option))
+        if any(name in earlier.when for earlier in modes[: modes.index(mode)]):
+            continue  # it asks for a way that comes first, which then refuses what asked for this one
+        shown = name.upper() if option.param_type_name == "argument" else option.opts[0]
+        way = f"{verb} {mode.said}".rstrip()
+        assert said.startswith(f"{way} does not read {shown}: leave it out, or ask for {verb}")
+        tried += 1
+    assert tried > 60
+
+
+def test_options_that_are_read_in_some_cases_are_refused_in_the_others():
+    for verb, declared in VERBS.items():
+        for only in declared.only:
+            for name in only.options:
+                option = parameters(verb)[name]
+                tried = 0
+                for mode in declared.modes:
+                    line = [*asked(verb, mode), *words(option), *CONTRARY.get((verb, name), ())]
+                    if name not in mode.reads:
+                        continue
+                    said = refused(*verb.split(), *line)
+                    assert f"reads {option.opts[0]} only {only.where}: leave {option.opts[0]} out" in said
+                    tried += 1
+                assert tried, (verb, name)
+
+
+CONTRARY = {
+    ("list", "workspace"): ["ops"],
+    ("profile", "again"): ["--until", "p95 error < 3 %"],
+    ("lut diff", "everything"): ["--json"],
+    ("predict", "layers"): ["--json"],
+    ("search", "proxy"): ["--accuracy", "x"],
+}
+"""What must stand there so that an option is not read, where leaving words out does not do it."""
+
+
+def test_what_a_way_needs_must_be_given():
+    for verb, declared in VERBS.items():
+        for mode in declared.modes:
+            for need in mode.needs:
+                start = next((name for name in mode.when if name != need), None)
+                if start is None:
+                    continue
+                known, others = parameters(verb), [each for each in mode.needs if each != need]
+                required = [name for name, each in known.items() if each.required]
+                line = [word for name in dict.fromkeys((*required, start, *others)) for word in words(known[name])]
+                options = " or ".join(known[each].opts[0] for each in need.split("|"))
+                assert f"needs {options} as well" in refused(*verb.split(), *line)
+        if all(mode.when for mode in declared.modes):
+            required = [word for each in parameters(verb).values() if each.required for word in words(each)]
+            assert "says too little: ask for" in refused(*verb.split(), *required)
+
+
+def numbers() -> Iterator[tuple[str, str]]:
+    for verb, declared in VERBS.items():
+        for mode in declared.modes:
+            for name, option in parameters(verb).items():
+                if name in mode.reads and option.type.name in NUMBERS:
+                    yield verb, name
+
+
+@pytest.mark.parametrize("wrong", ["-1", "0", "nan", "inf", "99999999999999999999"])
+def test_numbers_out_of_range_are_refused(wrong):
+    tried = 0
+    for verb, name in numbers():
+        option = parameters(verb)[name]
+        if option.type.name == "integer" and not wrong.lstrip("-").isdecimal():
+            continue  # not understood as a whole number at all
+        if RANGES[name].holds(float(wrong)):
+            continue
+        line = [word for each in parameters(verb).values() if each.required and each.name != name for word in words(each)]
+        said = refused(*verb.split(), *line, option.opts[0], wrong)
+        shown = wrong if option.type.name == "integer" else float(wrong)
+        assert said.startswith(f"{option.opts[0]} {shown} is out of range: give a ")
+        tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["sample", "--space", "bert", "--seed", "1", "--seed", "2"],
+        ["predict", "m.onnx", "--out", "a.csv", "--output", "b.csv"],
+        ["search", "--space", "bert", "--out", "x", "--limit", "params_m=5", "--limit", "params_m=7"],
+        ["search", "--space", "bert", "--out", "x", "--budget", "params_m=5", "--budget", "params_m=7"],
+        ["measure", "m.onnx", "--shape", "x=1,2", "--shape", "x=2,2"],
+        ["measure", "m.onnx", "--fill", "x=1", "--fill", "x=2"],
+        ["fit", "--from", "t", "--features", "a", "--out", "o", "--where", "a=1", "--where", "a=2"],
+        ["lut", "recover", "--from", "t", "--features", "a", "--out", "o", "--where", "a=1", "--where", "a=2"],
+    ],
+)
+def test_nothing_is_given_twice(line):
+    said = refused(*line)
+    assert "was given 2 times" in said or "was given twice" in said
+
+
+def test_a_refusal_loads_nothing_heavy():
+    script = (
+        "import sys; sys.argv = ['hwbench', 'predict', 'm.onnx', '--arch', 'x'];"
+        "from hwbench.cli import main\n"
+        "try: main.main()\n"
+        "except SystemExit as end: print(end.code, sorted({'numpy', 'onnx', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 []\n"
+    assert done.stderr.count("\n") == 1
