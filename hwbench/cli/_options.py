@@ -111,13 +111,14 @@ def fills(given: list[str] | None) -> dict[str, float]:
 @contextmanager
 def runnable(context: typer.Context) -> Iterator[None]:
     """Where a model's inputs have no fixed shape, the refusal ends in the command as it was typed, with usual shapes added."""
+    from hwbench.core.command import hint
     from hwbench.core.errors import UsageError
     from hwbench.profiler.onnx_inputs import OpenInputs
 
     try:
         yield
     except OpenInputs as error:
-        raise UsageError(f"{error.what}. Run: {typed(context, error.suggested)}") from None
+        raise UsageError(f"{error.what}. {hint(typed(context, error.suggested))}") from None
 
 
 def typed(context: typer.Context, shapes: Mapping[str, Sequence[int]] | None = None, without: Sequence[str] = ()) -> str:

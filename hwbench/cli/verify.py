@@ -117,4 +117,4 @@ def _not_measured(done: dict[str, Any]) -> str:
     known = f"{first['name']} {winner['costs'][first['name']]:.6g}, budget {first['most']:g}"
     if "predicted_ms" in winner:
         known = f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, budget {done['budget_ms']:g} ms"
-    return f"NOT MEASURED: {done['why'].rstrip('.')}. The winner is only predicted: {known}."
+    return f"The winner is only predicted: {known}.\nNOT MEASURED: {done['why']}"
