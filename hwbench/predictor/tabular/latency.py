@@ -202,7 +202,9 @@ def todo(space: Space, again: str) -> str:
     """What to do where a predictor cannot answer: no command can give a table a column for what a space was set to."""
     plain, colon, _ = space.name.partition(":")
     return (
-        f"Ask for --space {plain}, or profile {space.name} where the device is at hand." if colon else f"Fit one, {form(again)}"
+        f"Ask for --space {plain}, or profile {space.name} where the device is at hand."
+        if colon
+        else f"Make one, {form(again)}"
     )
 
 
