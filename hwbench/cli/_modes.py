@@ -175,7 +175,8 @@ VERBS: Mapping[str, Verb] = {
             _mode(f"kernels space no_references {TARGET} networks holdout seed stored json", "--kernels", "kernels"),
             _mode(f"space {TARGET} predictor networks holdout seed stored json", "--space", "space"),
         ),
-        (Only(("repeats",), "with --noise-column", lambda given: "noise_column" in given),),
+        # 1 changes nothing, and cards of older versions say it.
+        (Only(("repeats",), "with --noise-column", lambda given: "noise_column" in given or given["repeats"] == 1),),
     ),
     "predict": Verb(
         (
