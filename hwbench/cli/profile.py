@@ -164,11 +164,13 @@ def _detected(
 
 
 def _say_doubts(done: ProfileResult | ActiveResult) -> None:
+    from hwbench.core.command import command
+
     for key, why in done.failed.items():
         typer.echo(f"  failed: {key}: {why}")
     for key, why in list(done.doubtful.items())[:SHOWN]:
         typer.echo(f"  {key}: {why}")
     if len(done.doubtful) > SHOWN:
-        typer.echo(f"  and {len(done.doubtful) - SHOWN} more: hwbench lut show {done.path}")
+        typer.echo(f"  and {len(done.doubtful) - SHOWN} more: {command('lut show', done.path)}")
     if done.doubtful:
         typer.echo("  Measure on with a higher --max-processes, or see what disturbs: hwbench device check")
