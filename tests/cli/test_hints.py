@@ -340,7 +340,7 @@ def faster(value: Any) -> Any:
 
 
 def test_int8_in_part(here):
-    """The refusal of --strict names the way without it."""
+    """The refusal of `--strict` names the way without it."""
     partly_int8(here / "m.onnx")
     said = refused("measure", "m.onnx", "--dtype", "int8", "--strict", "--max-processes", 1, *AT)
     assert "Without --strict it is measured, and says so. Run: hwbench measure m.onnx --dtype int8 --workspace" in said
@@ -348,11 +348,12 @@ def test_int8_in_part(here):
 
 
 def partly_int8(path: Path) -> Path:
-    """Two products, of which onnxruntime computes one in fp32 whatever is asked."""
-    tensors = [helper.make_tensor(n, TensorProto.FLOAT, (64, 64), np.linspace(-1, 1, 4096)) for n in ("a", "b")]
+    """Two products, of which onnxruntime computes one in fp32: it has no integer kernel that scales before it adds a bias."""
+    weights = {"a": (64, 64), "b": (64, 64), "bias": (64,)}
+    tensors = [helper.make_tensor(n, TensorProto.FLOAT, s, np.linspace(-1, 1, np.prod(s))) for n, s in weights.items()]
     nodes = [
         helper.make_node("MatMul", ["x", "a"], ["h"], name="first"),
-        helper.make_node("Einsum", ["h", "b"], ["y"], name="second", equation="ij,jk->ik"),
+        helper.make_node("Gemm", ["h", "b", "bias"], ["y"], name="second", alpha=0.5),
     ]
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (16, 64)) for n in ("x", "y")]
     graph = helper.make_graph(nodes, "partly", values[:1], values[1:], tensors)
