@@ -7,7 +7,6 @@ Workspaces have a space in their name, so every hint is quoted as a shell needs 
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
 import os
@@ -16,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -38,15 +37,15 @@ from hwbench.device.files import local_name
 from hwbench.lut.table import Lut
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
+from hwbench.predictor import onnx_fit, onnx_latency
 from hwbench.predictor.card_types import OnnxCard
+from hwbench.profiler.kernel_grid import LEAST
 from hwbench.profiler.policy import Policy
+from tests.cli.hint_places import PACKAGE, places, written_by_hand
 from tests.cli.test_own_space import MINE
 from tests.predictor.test_onnx_latency import UNCOVERED, card_of, model, two_layers  # noqa: F401 - a fixture
 
 CAMPAIGN = os.environ.get("HWBENCH_CAMPAIGN") == "1"
-PACKAGE = Path(hwbench.__file__).parent
-MAKERS = ("hint", "how_to_measure", "again")
-"""What ends an error in a hint: core/command.py's own, and functions that only choose its commands."""
 OTHER = MINE.replace("class Mine", "class Other").replace("(4, 8)", "(12, 16)")
 
 PACKAGES, EMULATOR, BOARD = "installs packages", "sets an emulator up (tests/profiler/test_emulated.py)", "needs a board"
@@ -81,38 +80,6 @@ def runs(*where: str) -> Callable[[Any], Any]:
     return lambda test: test
 
 
-def places() -> set[str]:
-    """file.py:function of every place that ends a message in a hint."""
-    found = set()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for name, function in functions(ast.parse(path.read_text()), ""):
-            if name.rpartition(".")[2] not in MAKERS and any(map(calls_a_maker, own_nodes(function))):
-                found.add(f"{path.relative_to(PACKAGE).as_posix()}:{name}")
-    return found
-
-
-def functions(node: ast.AST, within: str) -> Iterator[tuple[str, ast.AST]]:
-    for each in ast.iter_child_nodes(node):
-        named = isinstance(each, ast.FunctionDef | ast.ClassDef)
-        name = f"{within}.{each.name}".lstrip(".") if named else within
-        if isinstance(each, ast.FunctionDef):
-            yield name, each
-        yield from functions(each, name)
-
-
-def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Without those of functions inside."""
-    for each in ast.iter_child_nodes(function):
-        if not isinstance(each, ast.FunctionDef):
-            yield each
-            yield from own_nodes(each)
-
-
-def calls_a_maker(node: ast.AST) -> bool:
-    called = node.func if isinstance(node, ast.Call) else None
-    return getattr(called, "id", getattr(called, "attr", None)) in MAKERS
-
-
 def test_every_hint_is_run_or_has_a_reason():
     known = RUN | NOT_RUN.keys()
     assert not RUN & NOT_RUN.keys()
@@ -120,17 +87,8 @@ def test_every_hint_is_run_or_has_a_reason():
 
 
 def test_nothing_but_hint_writes_a_hint():
-    """In texts, not in what documents them; `run there` is on a board, and the governor is root's."""
-    allowed = {"core/command.py", "device/health.py", "device/transport/ssh.py", "runtime/tensorrt.py"}
-    said = re.compile(r"\b[Rr]un: |\brun there: |\bas in: ")
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if (name := path.relative_to(PACKAGE).as_posix()) in allowed:
-            continue
-        tree = ast.parse(path.read_text())
-        bare = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
-        texts = [each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-        wrong = [each.lineno for each in texts if id(each) not in bare and said.search(each.value)]
-        assert not wrong, f"{name}:{wrong}: use hint or form of core/command.py"
+    """In texts, not in what documents them."""
+    assert not [*written_by_hand()], "use hint or form of core/command.py"
 
 
 def ask(*words: object, code: int = 0) -> str:
@@ -376,13 +334,11 @@ def test_kernels_that_are_like_none_measured(here, model):  # noqa: F811 - the f
     "predictor/onnx_latency.py:nothing_fitted", "predictor/onnx_latency.py:OnnxLatency.open",
     "predictor/onnx_fit.py:_check", "predictor/onnx_fit.py:_prices",
 )  # fmt: skip
-def test_models_of_a_machine_of_which_nothing_is_known(here, monkeypatch):
-    from hwbench.predictor import onnx_fit, onnx_latency
-    from hwbench.profiler.kernel_grid import LEAST
-
+def test_models_of_a_machine_of_which_nothing_is_known(here, monkeypatch, fast_policy):
+    quick = functools.partial(onnx_fit.fit.networks_of, policy=fast_policy)
+    monkeypatch.setattr(onnx_fit.fit, "networks_of", quick)
     for module in (onnx_fit, onnx_latency):
         monkeypatch.setattr(module, "KERNELS", LEAST)
-    files.detect(here / "my work")
     assert "were measured yet" in mended_from("fit", "--kernels", *AT)
     assert "has no kernels at fp32-b1-t2" in mended_from("fit", "--kernels", "--threads", 2, *AT)
     two_layers(here / "m.onnx")
