@@ -204,7 +204,7 @@ def mended_from(*words: object) -> str:
 
 @runs("predictor/space_latency.py:nothing_fitted")
 def test_nothing_was_fitted(here):
-    assert "1.5" not in mended(*some_of("Mine"), "--threads", 2)
+    assert "No predictor of" in mended_from(*some_of("Mine"), "--threads", 2)
 
 
 @runs("predictor/space_latency.py:never_saw")
@@ -273,7 +273,7 @@ def test_inputs_that_a_file_leaves_open(here):
     measure = ("measure", "m n.onnx", "--max-processes", 1, "--threads", 2, "--scenario", "cold", *AT)
     assert "cold" in paste(refused(*measure))
     profile = ("profile", "--model", "m n.onnx", "--threads", 2, *AT)
-    assert "2 rows" in paste(refused(*profile)) or "rows for m n.onnx" in paste(refused(*profile))
+    assert "rows for m n.onnx" in paste(refused(*profile))
 
 
 @runs("cli/measure.py:run", "cli/measure.py:_say_too_slow")
