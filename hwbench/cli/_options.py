@@ -76,9 +76,10 @@ def shapes(given: list[str] | None) -> dict[str, list[int]]:
     """Input -> shape, as --shape gives them; nothing after the last = is the shape of a scalar."""
     from hwbench.core.errors import UsageError
 
-    found = {}
+    found: dict[str, list[int]] = {}
     for text in given or []:
         name, equals, sides = text.rpartition("=")
+        _refuse_twice("--shape", name, found)
         try:
             found[name] = [int(side) for side in sides.split(",")] if sides else []
         except ValueError:
@@ -97,6 +98,7 @@ def fills(given: list[str] | None) -> dict[str, float]:
     found: dict[str, float] = {}
     for text in given or []:
         name, _, value = text.rpartition("=")
+        _refuse_twice("--fill", name, found)
         try:
             found[name] = int(value) if value.lstrip("+-").isdecimal() else float(value)
         except ValueError:
@@ -109,13 +111,14 @@ def fills(given: list[str] | None) -> dict[str, float]:
 @contextmanager
 def runnable(context: typer.Context) -> Iterator[None]:
     """Where a model's inputs have no fixed shape, the refusal ends in the command as it was typed, with usual shapes added."""
+    from hwbench.core.command import hint
     from hwbench.core.errors import UsageError
     from hwbench.profiler.onnx_inputs import OpenInputs
 
     try:
         yield
     except OpenInputs as error:
-        raise UsageError(f"{error.what}. Run: {typed(context, error.suggested)}") from None
+        raise UsageError(f"{error.what}. {hint(typed(context, error.suggested))}") from None
 
 
 def typed(context: typer.Context, shapes: Mapping[str, Sequence[int]] | None = None, without: Sequence[str] = ()) -> str:
@@ -162,13 +165,22 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
     """Name -> value, from name=value."""
     from hwbench.core.errors import UsageError
 
-    found = {}
+    found: dict[str, str] = {}
     for text in given or []:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError(f"{option} '{text}' is not understood; write name=value.")
+        _refuse_twice(option, name, found)
         found[name] = value
     return found
+
+
+def _refuse_twice(option: str, name: str, found: Mapping[str, object]) -> None:
+    """Raises UsageError for a name that was given before: only one of its values would count."""
+    from hwbench.core.errors import UsageError
+
+    if name in found:
+        raise UsageError(f"{option} {name} was given twice: leave one of them out.")
 
 
 def refuse(context: typer.Context, names: Sequence[str], why: str) -> None:

@@ -68,7 +68,7 @@ def setup(
             made = emulator.set_up(device.emulator, tick=tick)
         done = f"Device {device.name} is ready: {made.description}."
     elif device.unreachable:
-        raise UsageError(f"Device {device.name} cannot be set up: {device.unreachable}.")
+        raise UsageError(f"Device {device.name} cannot be set up: {device.unreachable}")
     elif device.reach == "local":
         done = f"Device {device.name} needs no set-up: its reach is local."
     else:

@@ -16,17 +16,8 @@ if TYPE_CHECKING:
     from hwbench.predictor.card_types import OnnxCard, TableCard
     from hwbench.predictor.space_latency import Fitted
 
-OF_TABLES = (
-    "source", "beside", "features", "target", "out", "regressor", "where", "noise_column", "twins", "repeats", "rising",
-    "limit", "coverage", "tables",
-)  # fmt: skip
-"""Options that say something of --from only."""
-OF_NETWORKS = ("kernels", "runtime", "threads", "batch", "dtype", "predictor", "networks", "holdout", "stored")
-"""Options that say something of networks hwbench measures only."""
-
 
 def run(
-    context: typer.Context,
     space: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,14 +70,7 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Fit a latency predictor: for networks of spaces, for any ONNX model (--kernels), or to a table (--from)."""
-    from hwbench.core.errors import UsageError
-
-    if source is None and not space and not kernels:
-        raise UsageError("Give --space (networks are measured), --kernels (reference models are) or --from FILE.parquet.")
-    if not kernels:
-        options.refuse(context, ("no_references",), "only --kernels calibrates on reference models")
-    if source is not None:
-        options.refuse(context, OF_NETWORKS, "--from fits to measurements that were made")
+    if source is not None and out is not None:
         fit_table(
             source,
             spaces=space or [],
@@ -108,7 +92,6 @@ def run(
             twins=twins,
         )
         return
-    options.refuse(context, OF_TABLES, "without --from, networks of the --space are measured")
     asked: dict[str, Any] = {
         "device": device,
         "runtime": runtime,
@@ -120,7 +103,6 @@ def run(
         "stored": stored,
     }
     if kernels:
-        options.refuse(context, ("predictor",), "--kernels has a predictor of its own")
         fit_kernels(space or [], {**asked, "references": not no_references}, json)
     else:
         fit_networks(space or [], {**asked, "predictor": predictor}, json)
@@ -150,15 +132,15 @@ def fit_kernels(spaces: list[str], asked: Mapping[str, Any], json: bool) -> None
         _show_kernels(card)
 
 
-def fit_table(source: str, spaces: list[str], out: Path | None, features: list[str], json: bool, **asked: Any) -> None:
+def fit_table(source: str, spaces: list[str], out: Path, features: list[str], json: bool, **asked: Any) -> None:
     """A predictor of a column of anyone's table."""
     from hwbench.core.errors import UsageError
     from hwbench.predictor.tabular import fit
 
     if len(spaces) > 1:
         raise UsageError(f"With --from, --space names the one space its rows are a sample of; {len(spaces)} were given.")
-    if out is None or not features:
-        raise UsageError("--from needs --features A,B,C and --out DIR.")
+    if not features:
+        raise UsageError("--features names no column; write A,B,C.")
     card = fit.fit_table(source, features, out=out, space=spaces[0] if spaces else None, **asked)
     if json:
         console.emit_json({"folder": str(out), "card": _but(card, "state", "encodings")})

@@ -187,16 +187,11 @@ def recover(
     json: options.Json = False,
 ) -> None:
     """Recover costs per operator from latencies of whole networks, where operators cannot be timed alone."""
-    from hwbench.core.errors import UsageError
     from hwbench.predictor.tabular import op_costs
 
-    pairs = [each.partition("=") for each in where or []]
-    bad = next((each for each, pair in zip(where or [], pairs, strict=True) if not pair[1]), None)
-    if bad is not None:
-        raise UsageError(f"--where takes COLUMN=VALUE, got '{bad}'.")
     columns = [name.strip() for name in features.split(",") if name.strip()]
     recovered = op_costs.recover(
-        source, columns, target=target, device=device, out=out, shared=shared, where={a: b for a, _, b in pairs}
+        source, columns, target=target, device=device, out=out, shared=shared, where=options.pairs("--where", where)
     )
     if json:
         console.emit_json({"out": str(out), "costs": [vars(each) for each in recovered.costs], "card": recovered.card})

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from hwbench import __version__, cli
+from hwbench.cli._checked import CheckedCommand
 from hwbench.core.errors import HwbenchError, MissingOps
 from hwbench.optimize.errors import InfeasibleBudget
 
@@ -57,9 +58,11 @@ def build() -> typer.Typer:
     for name in sorted(found, key=lambda n: (ORDER.index(n) if n in ORDER else len(ORDER), n)):
         module = importlib.import_module(f"hwbench.cli.{name}")
         if hasattr(module, "app"):
+            for action in module.app.registered_commands:
+                action.cls = CheckedCommand
             app.add_typer(module.app, name=name)
         else:
-            app.command(name.replace("_", "-"))(module.run)
+            app.command(name.replace("_", "-"), cls=CheckedCommand)(module.run)
     app.callback()(_top)
     return app
 

@@ -70,16 +70,15 @@ def run(
     What is measured is kept in the workspace (measurements/), to be compared with later: --against LAST.
     """
     import hwbench
-    from hwbench.core.errors import UsageError
+    from hwbench.core.command import hint
+    from hwbench.core.errors import MeasurementError, UsageError
     from hwbench.lut.model_history import LAST
-    from hwbench.profiler.measure import NothingBefore
+    from hwbench.profiler.measure import NothingBefore, PartlyInt8
     from hwbench.study import answer_files
 
     allowed = options.percent("--fail-if-slower", fail_if_slower)
     if out is not None:
         answer_files.check_ending(out, answer_files.OF_A_MODEL, "what was measured")
-    if raw and not json and (out is None or ".json" not in answer_files.files(out, answer_files.OF_A_MODEL, "measure")):
-        raise UsageError("--raw adds to JSON only: give --json, or --out FILE.json, or leave it out.")
     try:
         with options.runnable(context), console.progress("measuring") as tick:
             done = hwbench.measure(
@@ -101,7 +100,10 @@ def run(
             )
     except NothingBefore as error:
         keep = options.typed(context, without=("against", "fail_if_slower"))
-        raise UsageError(f"{error}. Run: {keep}") from None
+        raise UsageError(f"{error}. {hint(keep)}") from None
+    except PartlyInt8 as error:
+        all_the_same = options.typed(context, without=("strict",))
+        raise MeasurementError(f"{error} Without --strict it is measured, and says so. {hint(all_the_same)}") from None
     shown = done if raw else [{name: value for name, value in each.items() if name != "raw"} for each in done]
     document = shown if len(shown) > 1 else shown[0]
     written = [] if out is None else answer_files.write_measured(done, document, out)
@@ -155,6 +157,8 @@ def _print(done: list[dict[str, Any]], how: str) -> None:
 
 def _say_too_slow(done: list[dict[str, Any]], allowed: str, accept: str) -> None:
     """What is too slow, and the command that would take it for what later ones are compared with."""
+    from hwbench.core.command import hint
+
     names = [f"{d['model']} (at least {d[each]['low'] - 1:.1%})" for d in done for each in d["too_slow"]]
-    hint = f" To accept it, run: {accept}" if accept else ""
-    typer.echo(f"hwbench: slower by more than {allowed}: {', '.join(names)}.{hint}", err=True)
+    said = f" To accept it, {hint(accept, start='run')}" if accept else ""
+    typer.echo(f"hwbench: slower by more than {allowed}: {', '.join(names)}.{said}", err=True)

@@ -14,9 +14,6 @@ from hwbench.cli import _options as options
 if TYPE_CHECKING:
     from hwbench.predictor.model_latency import ModelLatency
 
-OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "fill", "measure_missing", "layers", "statistic")
-"""Options that say nothing of rows of a table."""
-
 
 def run(
     context: typer.Context,
@@ -53,20 +50,7 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Predict a latency: of an ONNX model, of architectures of a space, or of every row of a table."""
-    from hwbench.core.errors import UsageError
-
-    forms = {
-        "MODEL.onnx": model,
-        "--space with --arch": space or arch,
-        "--predictor with --input and --output": predictor or source,
-    }
-    given = [name for name, value in forms.items() if value is not None]
-    if len(given) != 1:
-        raise UsageError(f"Give one of {', '.join(forms)}; {' and '.join(given) or 'nothing'} was given.")
-    if predictor is not None or source is not None:
-        options.refuse(context, OF_TARGETS, "--predictor knows one device and one number, its table's")
-        if predictor is None or source is None or out is None:
-            raise UsageError(f"{given[0]} belong together; one of them is missing.")
+    if predictor is not None and source is not None and out is not None:
         _table(predictor, source, out, workspace, json)
         return
     asked: dict[str, Any] = {
@@ -86,12 +70,7 @@ def run(
                 out,
                 json,
             )
-    elif space is None or arch is None:
-        raise UsageError(f"{given[0]} belong together; one of them is missing.")
-    else:
-        options.refuse(
-            context, ("shape", "fill", "measure_missing", "layers"), "architectures have shapes and ops of their own"
-        )
+    elif space is not None and arch is not None:
         _architectures(space, arch, asked, out, json)
 
 

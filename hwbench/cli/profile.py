@@ -72,7 +72,6 @@ def run(
     from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import profile_specs
 
-    _check(space, kernels, model, until, again)
     policy = Policy(precision, min(3, max_processes), max_processes, max_seconds=max_seconds, seed=seed)
     target = Target.of(device, runtime, options.setting(dtype, batch, threads), workspace)
     if until is not None:
@@ -89,18 +88,6 @@ def run(
             target = replace(target, setting=kernel_setting(target.setting))
             done = profile_specs(specs, target, policy, tick, again)
     _say(done, what, json)
-
-
-def _check(space: list[str] | None, kernels: int | None, model: list[Path] | None, until: str | None, again: bool) -> None:
-    """Raises UsageError for options that do not go together."""
-    from hwbench.core.errors import UsageError
-
-    if sum(given not in (None, []) for given in (space, kernels, model)) != 1:
-        raise UsageError("Give one of --space SPACE, --kernels 1850 and --model MODEL.onnx: what is to be measured.")
-    if until is not None and not space:
-        raise UsageError("--until judges networks of a space; give --space.")
-    if until is not None and again:
-        raise UsageError("--until measures what is missing, --again measures all anew; give one of them.")
 
 
 def _until(goal: str, space: list[str], target: Target, level: str, policy: Policy, json: bool) -> None:
@@ -177,11 +164,13 @@ def _detected(
 
 
 def _say_doubts(done: ProfileResult | ActiveResult) -> None:
+    from hwbench.core.command import command
+
     for key, why in done.failed.items():
         typer.echo(f"  failed: {key}: {why}")
     for key, why in list(done.doubtful.items())[:SHOWN]:
         typer.echo(f"  {key}: {why}")
     if len(done.doubtful) > SHOWN:
-        typer.echo(f"  and {len(done.doubtful) - SHOWN} more: hwbench lut show {done.path}")
+        typer.echo(f"  and {len(done.doubtful) - SHOWN} more: {command('lut show', done.path)}")
     if done.doubtful:
         typer.echo("  Measure on with a higher --max-processes, or see what disturbs: hwbench device check")

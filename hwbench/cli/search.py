@@ -137,16 +137,13 @@ def _show(done: dict[str, Any]) -> None:
 
 
 def _numbers(option: str, given: list[str] | None) -> dict[str, float]:
-    """Cost -> number, from COST=NUMBER; a cost named twice is refused."""
+    """Cost -> number, from COST=NUMBER."""
     from hwbench.core.errors import UsageError
 
     found: dict[str, float] = {}
-    for text in given or []:
-        ((name, value),) = options.pairs(option, [text]).items()
-        if name in found:
-            raise UsageError(f"{option} {name} was given twice: leave one of them out.")
+    for name, value in options.pairs(option, given).items():
         try:
             found[name] = float(value)
         except ValueError:
-            raise UsageError(f"{option} '{text}' is not understood; write {name}=NUMBER.") from None
+            raise UsageError(f"{option} '{name}={value}' is not understood; write {name}=NUMBER.") from None
     return found

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
-from hwbench.core.errors import UsageError
 
 
 def run(
@@ -24,24 +23,30 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Predict all architectures on a new device from about ten measurements of it."""
-    from hwbench.predictor.few_shot import transfer
-
     columns = [name.strip() for name in features.split(",") if name.strip()]
     if choose is not None:
-        if measured is not None:
-            raise UsageError("Give --choose N to learn what to measure, or --measured FILE to predict from it, not both.")
-        if out is not None or device is not None:
-            raise UsageError("--out and --device store what --measured FILE predicts; --choose N writes to --output FILE.")
-        chosen = transfer.choose(known, columns, n=choose, output=output)
-        if json:
-            console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
-            return
-        rows = [{"#": i, **{k: str(v) for k, v in each.items()}} for i, each in enumerate(chosen.architectures, start=1)]
-        console.table(f"Measure these {len(rows)} on the new device", rows)
+        _choose(known, columns, choose, output, json)
+    elif measured is not None:
+        _predict(known, measured, columns, json, output=output, coverage=coverage, out=out, device=device)
+
+
+def _choose(known: Path, columns: list[str], n: int, output: Path | None, json: bool) -> None:
+    """Which architectures to measure."""
+    from hwbench.predictor.few_shot import transfer
+
+    chosen = transfer.choose(known, columns, n=n, output=output)
+    if json:
+        console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
         return
-    if measured is None or (output is None and out is None):
-        raise UsageError("Give --measured FILE and --output FILE (or --device NAME --out DIR), or --choose N.")
-    done = transfer.transfer(known, measured, columns, output=output, coverage=coverage, out=out, device=device)
+    rows = [{"#": i, **{k: str(v) for k, v in each.items()}} for i, each in enumerate(chosen.architectures, start=1)]
+    console.table(f"Measure these {len(rows)} on the new device", rows)
+
+
+def _predict(known: Path, measured: Path, columns: list[str], json: bool, **asked: Any) -> None:
+    """All architectures on the new device, and whether to trust it."""
+    from hwbench.predictor.few_shot import transfer
+
+    done = transfer.transfer(known, measured, columns, **asked)
     if json:
         console.emit_json(done.document())
         return

@@ -12,6 +12,7 @@ from hwbench.cli import _options as options
 
 
 def run(
+    context: typer.Context,
     result: Annotated[Path, typer.Argument(help="Folder a search wrote.")],
     random: Annotated[int, typer.Option("--random", help="Random networks measured beside the finalists.")] = 12,
     space: options.SpaceOfSearch = None,
@@ -21,7 +22,11 @@ def run(
 ) -> None:
     """Measure the finalists and random networks end to end where the device is, beside their predictions."""
     import hwbench
+    from hwbench.optimize.cost_kind import LATENCY
+    from hwbench.optimize.result import SearchResult
 
+    if LATENCY not in SearchResult.read(result, space).settings.bounds:
+        options.refuse(context, ("random", "seed"), f"The search in {result} limits no latency of its device, none is measured")
     with console.progress("measuring networks") as tick:
         done = hwbench.verify(result, random, seed, workspace, tick=tick, space=space)
     if json:
@@ -112,4 +117,4 @@ def _not_measured(done: dict[str, Any]) -> str:
     known = f"{first['name']} {winner['costs'][first['name']]:.6g}, budget {first['most']:g}"
     if "predicted_ms" in winner:
         known = f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, budget {done['budget_ms']:g} ms"
-    return f"NOT MEASURED: {done['why'].rstrip('.')}. The winner is only predicted: {known}."
+    return f"The winner is only predicted: {known}.\nNOT MEASURED: {done['why']}"

@@ -4,6 +4,10 @@ command("fit", space=["bert"], threads=2, stored=True) == "hwbench fit --space b
 
 Every word is quoted as a shell needs it, so that what is printed can be pasted: a part that came from a file of code is written
 as the user gave it. What is stored (`stored_command`) holds its stored name, which has no path.
+
+An error that a command would mend ends in a `hint`, which says all that the user said (`Target.options`, or the line itself:
+`typed` of cli/_options.py); where the user has to fill something in, it ends in a `form`. No other code writes either:
+tests/cli/test_hints.py knows every place that has a hint, and runs it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,21 @@ several values are one with commas: shape={"x": (1, 3)} is --shape x=1,3."""
 def command(verb: str, *arguments: str | PathLike[str], **options: Value) -> str:
     """`hwbench VERB ARGUMENT... --option value ...`; underscores of an option's name become hyphens."""
     return shlex.join(["hwbench", *verb.split(), *map(str, arguments), *map(registry.as_given, words(**options))])
+
+
+def hint(*commands: str, start: str = "Run") -> str:
+    """The end of a message: commands to be pasted as they stand, one after the other; nothing may follow."""
+    return f"{start}: {' && '.join(commands)}"
+
+
+def extra(name: str) -> str:
+    """The command that installs the packages of one of hwbench's extras."""
+    return f"pip install 'hwbench-nas[{name}]'"
+
+
+def form(line: str) -> str:
+    """The end of a message: a command that words in capitals make incomplete."""
+    return f"as in: {line}"
 
 
 def stored_command(verb: str, **options: Value) -> str:

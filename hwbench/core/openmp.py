@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import debian
+from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError
 
 NAME, PACKAGE, LIBRARY = "openmp", "libgomp1", "usr/lib/*/libgomp.so.1"
@@ -28,8 +29,8 @@ def lightgbm() -> Any:
         try:
             _load(debian.find(NAME, PACKAGE))
         except MeasurementError:
-            run = "python -m hwbench.core.openmp (no root needed), or install Debian's libgomp1"
-            raise MeasurementError(f"LightGBM cannot be loaded: {error}. Run: {run}") from None
+            todo = f"Install Debian's libgomp1 or, where that needs a root you are not: {hint('python -m hwbench.core.openmp')}"
+            raise MeasurementError(f"LightGBM cannot be loaded: {error}. {todo}") from None
         import lightgbm
     return lightgbm
 

@@ -33,6 +33,11 @@ class Workspace:
             raise UsageError(f"Workspace {folder} is a file; give a folder with --workspace.")
         return cls(root)
 
+    @property
+    def option(self) -> Path | None:
+        """For `command`: the folder, unless it is the one where one works, which goes without saying."""
+        return None if self.root == Path.cwd().resolve() else self.root
+
     def path(self, *parts: str) -> Path:
         """Where a file of this workspace is or would be."""
         return self.root.joinpath(*parts)

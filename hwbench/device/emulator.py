@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import debian
+from hwbench.core.command import command, hint
 from hwbench.core.errors import MeasurementError, UnknownName
 from hwbench.core.files import write_json
 from hwbench.core.registry import unknown
@@ -152,7 +153,7 @@ def find(name: str) -> Emulator:
         MeasurementError: it is not set up, or for another version; the message has the command.
     """
     folder, wanted = _folder(name), _wanted(name)
-    run = f"Run: hwbench device setup emulated-{name}"
+    run = hint(command("device setup", f"emulated-{name}"))
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         made_for, versions, files = manifest["made_for"], manifest["versions"], manifest["sha256"]
@@ -204,7 +205,7 @@ def _host_versions() -> dict[str, str]:
     try:
         packages = {package: metadata.version(package) for package in ("numpy", "onnxruntime")}
     except metadata.PackageNotFoundError as error:
-        raise MeasurementError(f"Emulators need the package {error.name}. Run: pip install {error.name}") from None
+        raise MeasurementError(f"Emulators need the package {error.name}. {hint(f'pip install {error.name}')}") from None
     return {"python": platform.python_version(), "libc": platform.libc_ver()[1], **packages}
 
 
@@ -215,7 +216,7 @@ def _require_tools(name: str) -> None:
         hosts = debian.ARCHITECTURES if guest.own_python else [guest.machine]
         raise MeasurementError(f"Emulator {name} can be set up on {' or '.join(hosts)} machines only; this one is {machine}.")
     if guest.own_python and importlib.util.find_spec("pip") is None:
-        raise MeasurementError(f"Setting {name} up needs pip, not found here. Run: {sys.executable} -m ensurepip")
+        raise MeasurementError(f"Setting {name} up needs pip, not found here. {hint(f'{sys.executable} -m ensurepip')}")
     debian.require_tools(name)
 
 

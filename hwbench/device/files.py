@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
+from hwbench.core.command import command, form, hint
 from hwbench.core.errors import DataError, HwbenchError, UnknownName, UsageError
 from hwbench.core.files import atomic_write
 from hwbench.core.workspace import Workspace
@@ -88,8 +89,8 @@ class Device:
         if self.reach == "local":
             return None if self.is_local else f"it is {self.name}, this machine is {local_name()}"
         if self.reach == "ssh":
-            add = f"hwbench device add MINE --like {self.name} --ssh USER@HOST"
-            return None if self.ssh["host"] else f"no [ssh] host in its file; run: {add}"
+            add = command("device add", "MINE", like=self.name, ssh="USER@HOST")
+            return None if self.ssh["host"] else f"no [ssh] host in its file; add yours, {form(add)}"
         if self.reach != "emulated":
             return None  # another package's transport: it says so itself
         from hwbench.device import emulator
@@ -134,6 +135,11 @@ def detect(workspace: str | Path = ".") -> Device:
     path = place.path("devices", f"{local_name()}.toml")
     atomic_write(path, tomli_w.dumps(document))
     return read(path)
+
+
+def detect_command(place: Workspace) -> str:
+    """The command that describes this machine in a workspace."""
+    return command("device detect", workspace=place.option)
 
 
 def add(
@@ -202,7 +208,7 @@ def get(name: str, workspace: str | Path = ".") -> Device:
     path = place.find("devices", f"{wanted}.toml")
     if path is None:
         if name == "local" or wanted == local_name():
-            raise UnknownName(f"This machine ({wanted}) has no device file in {place.root}. Run: hwbench device detect")
+            raise UnknownName(f"This machine ({wanted}) has no device file in {place.root}. {hint(detect_command(place))}")
         known = files(place)
         raise UnknownName(registry.unknown("device", name, ["local", *(p.stem for p in known)], _meant(name, known)))
     return read(path)
@@ -256,7 +262,9 @@ def read(path: Path) -> Device:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"Device file {path} is not readable TOML ({error}); mend it or run: hwbench device detect") from None
+        again = f"have it written anew. {hint(detect_command(Workspace.at(path.parents[1])))}"
+        what = again if path.stem == local_name() else "delete it."
+        raise DataError(f"Device file {path} is not readable TOML ({error}); mend it, or {what}") from None
     if _field(document, path, "schema", int) > VERSION:
         raise DataError(f"Device file {path} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
     reach, kind = _reach(document, path), _one_of(document, path, "kind", KINDS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hwbench.core.command import command
+from hwbench.core.command import command, hint
 from hwbench.core.errors import HwbenchError, MeasurementError
 from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.core.workspace import Workspace
@@ -47,8 +47,8 @@ def reached(device: Device, workspace: str | Path = ".") -> Reached:
     except (HwbenchError, KeyError, TypeError):  # never tried, or nobody can tell
         lost = None
     if lost is None:
-        try_it = command("device setup", device.name, workspace=None if place == Workspace.at(".") else place.root)
-        return Reached(NOT_TRIED, f"{NOT_TRIED}; run: {try_it}")
+        try_it = command("device setup", device.name, workspace=place.option)
+        return Reached(NOT_TRIED, f"{NOT_TRIED}; {hint(try_it, start='run')}")
     return Reached(FAILED, f"{FAILED} on {day}: {lost}") if lost else Reached(YES, f"{YES}, it answered on {day}")
 
 

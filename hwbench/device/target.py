@@ -55,12 +55,11 @@ class Target:
     def options(self) -> Mapping[str, Value]:
         """For `command`: what goes without saying is left out."""
         plain = Setting()
-        here = Workspace.at(".")
         return {
             "device": None if self.device == devices.local_name() else self.device,
             "runtime": None if self.runtime == DEFAULT_RUNTIME else self.runtime,
             "dtype": None if self.setting.dtype == plain.dtype else self.setting.dtype,
             "batch": None if self.setting.batch == plain.batch else self.setting.batch,
             "threads": None if self.setting.threads == plain.threads else self.setting.threads,
-            "workspace": None if self.workspace == here else self.workspace.root,
+            "workspace": self.workspace.option,
         }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import jsonl
+from hwbench.core.command import command, form
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, without_nan
 from hwbench.core.workspace import Workspace
@@ -98,7 +99,8 @@ def from_file(path: Path, asked: Mapping[str, Any], place: Workspace) -> dict[st
     try:
         documents = [_entry({**each, "identity": identity(each, place), "failed": False}) for each in _listed(stored)]
     except (KeyError, TypeError, ValueError):
-        raise DataError(f"{path} holds no measurement; write one with: hwbench measure MODEL.onnx --out FILE.json") from None
+        write = form(command("measure", "MODEL.onnx", out="FILE.json"))
+        raise DataError(f"{path} holds no measurement; write one, {write}") from None
     name = Path(asked["model"]).name
     alike = [d for d in documents if Path(d["identity"]["model"]).name == name or len(documents) == 1]
     if not alike:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema
-from hwbench.core.command import command
+from hwbench.core.command import command, form, hint
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
@@ -57,7 +57,7 @@ class Lut:
         """
         table = cls.read(find_lut(target, spaces))
         if target.local:
-            check_local(table.environment, table.path, target, spaces)
+            check_local(table.environment, table.path, how_to_measure(target, spaces))
         return table
 
     @property
@@ -136,16 +136,18 @@ def missing_ops(
     )
 
 
-def how_to_measure(target: Target, spaces: Sequence[str] = (), *, fit: bool = False) -> str:
-    """The sentence that ends an error: the command that measures a table of the target and, if asked, the one that fits it.
+def how_to_measure(target: Target, spaces: Sequence[str] = (), *, fit: bool = False, set_up: bool = False) -> str:
+    """The sentence that ends an error: the command that measures a table of the target and, if asked, the one that sets the
+    device up before and the one that fits the table after.
 
     Where nobody knows which space is meant, it says so: a command is there to be pasted.
     """
     verbs = ("profile", "fit") if fit else ("profile",)
+    first = [command("device setup", target.device, workspace=target.workspace.option)] if set_up else []
     if spaces:
-        return "Run: " + ", then: ".join(command(verb, space=list(spaces), **target.options) for verb in verbs)
-    written = ", then ".join(command(verb, **target.options) for verb in verbs)
-    return f"Run: {written}, with the search space to measure as --space (`hwbench list spaces` has their names)."
+        return hint(*first, *(command(verb, space=list(spaces), **target.options) for verb in verbs))
+    written = " && ".join([*first, *(command(verb, space="SPACE", **target.options) for verb in verbs)])
+    return f"Measure a search space (hwbench list spaces has their names), {form(written)}"
 
 
 def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_name: str, but: Container[str] = ()) -> None:
@@ -160,14 +162,13 @@ def refuse_mixing(mine: Environment, other: Environment, my_name: str, other_nam
         )
 
 
-def check_local(environment: Environment, path: Path, target: Target, spaces: Sequence[str] = ()) -> None:
+def check_local(environment: Environment, path: Path, todo: str) -> None:
     """Raises unless what is stored at a path was measured on this machine as it is now.
 
     Args:
         environment: Where it was measured.
         path: The table or card, for the error.
-        target: Who was asked for: the command that measures it here is for the same.
-        spaces: The search spaces it is about, where that is known.
+        todo: The end of the error: how it is made here.
     """
     from hwbench.device.agent import environment as environments
 
@@ -178,8 +179,7 @@ def check_local(environment: Environment, path: Path, target: Target, spaces: Se
         key, theirs, mine = differences[0]
         raise EnvironmentMismatch(
             f"{path} was measured on another machine or runtime: {key} is {_text(theirs)} there, {_text(mine)} here. "
-            "Name its device with --device to ask about that one, or measure here. "
-            f"{how_to_measure(target, spaces)}"
+            f"Name its device with --device to ask about that one, or measure here. {todo}"
         )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.command import command
+from hwbench.core.command import command, form
 from hwbench.core.errors import HwbenchError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
@@ -147,7 +147,7 @@ def _predicted_again(name: str, finished: Finished) -> Recount:
     why_not = (
         f"Device {there.device} cannot be measured from here: {unreachable}"
         if unreachable
-        else f"{name} is predicted once more; verify measures what is searched for: {search}"
+        else f"{name} is predicted once more; verify measures what is searched for, {form(search)}"
     )
     return Recount(how, (told.high_ms if finished.upper else told.value_ms).tolist(), why_not=why_not)
 
@@ -186,12 +186,12 @@ def _check_emulated(place: Target, spaces: Sequence[str]) -> None:
         counted = _counted_devices(place.workspace)
         raise UsageError(
             f"Instructions are counted on emulated devices only, and {place.device} is none. "
-            f"Available: {', '.join(counted) or 'none; run: hwbench device list'}."
+            f"Available: {', '.join(counted) or 'none'}."
         )
     if place.workspace.find("luts", place.device, f"{place.runtime}.parquet") is None and device.unreachable:
         raise UsageError(
             f"No instructions under {place.runtime} were counted on {place.device}, which is not set up. "
-            f"First: {command('device setup', place.device)}. {luts.how_to_measure(place, spaces)}"
+            f"{luts.how_to_measure(place, spaces, set_up=True)}"
         )
 
 

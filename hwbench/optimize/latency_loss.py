@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.optimize import choice_table
 from hwbench.predictor.latency import ArchitectureLatency, latency
@@ -53,7 +54,7 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise UsageError("The latency loss needs torch. Run: pip install 'hwbench-nas[torch]'") from None
+        raise UsageError(f"The latency loss needs torch. {hint(extra('torch'))}") from None
     return torch
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from hwbench import __version__
 from hwbench.accuracy.scorer import Scoring
 from hwbench.core import pareto, schema, stats
+from hwbench.core.command import command, form
 from hwbench.core.errors import UsageError
 from hwbench.core.files import read_json
 from hwbench.optimize import feasibility
@@ -95,7 +96,8 @@ class SearchResult:
         """
         document = read_json(folder / RESULT_NAME, "search result")
         if "search" not in document:
-            raise UsageError(f"{folder / RESULT_NAME} is not a search result. Run: hwbench search")
+            search = command("search", space="SPACE", budget_ms="MS", out=folder)
+            raise UsageError(f"{folder / RESULT_NAME} is not a search result; make one, {form(search)}")
         require_space(document["space"], space, f"{folder} holds a search")
         return cls.of(document)
 

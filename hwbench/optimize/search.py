@@ -29,6 +29,7 @@ from hwbench.accuracy.known_table import KnownTable, TableScorer, is_table
 from hwbench.accuracy.own_function import OwnFunction
 from hwbench.accuracy.scorer import Scorer, Scoring
 from hwbench.core import registry, user_code
+from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import read_json, write_json
 from hwbench.core.genes import Genes
@@ -134,6 +135,10 @@ def search(
     )  # fmt: skip
     places = _Places(folder, workspace, workers, executor, reuse, tables)
     score, own = _scoring(asked, accuracy, places)
+    if workers > 1 and not score.expensive:
+        raise UsageError(
+            f"A score by {proxy or accuracy} is a look-up, no further process makes it faster: leave out --workers."
+        )
     with score:
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
         asked = replace(asked, strategy=strategy, evaluations=evaluations, accuracy=own)
@@ -197,7 +202,7 @@ def _anew(asked: Settings, accuracy: str | Path | Callable[..., Any] | None, pla
         reuse=places.folder if function else None, workers=places.workers if places.workers > 1 else None,
         workspace=places.workspace if str(places.workspace) != "." else None,
     )  # fmt: skip
-    return f"To go on{' with what was measured taken over' if function else ' in another folder'}, run: {run}"
+    return f"To go on{' with what was measured taken over' if function else ' in another folder'}, {hint(run, start='run')}"
 
 
 def _searched(asked: Settings, question: Question, score: Scoring, folder: Path, tick: Tick, anew: str) -> SearchResult:

@@ -129,15 +129,17 @@ class Settings:
     def command(self, out: str, uncertified: bool = False, **changed: Value) -> str:
         """The command line that asks for the same search, but for options that are changed or added."""
         at, plain = self.setting, Setting()
+        timed = any(name.startswith((LATENCY, "instructions_m")) for name in self.bounds)
+        latency = any(name.startswith(LATENCY) for name in self.bounds)
         options: dict[str, Value] = {
             "space": self.space,
             "budget_ms": _exact(self.budget_ms),
             "budget": _exact_each(self.budget),
-            "statistic": self.statistic,
-            "device": self.device,
-            "runtime": self.runtime,
+            "statistic": self.statistic if latency else None,
+            "device": self.device if LATENCY in self.bounds else None,
+            "runtime": self.runtime if timed else None,
             "batch": at.batch if at.batch != plain.batch else None,
-            "threads": at.threads if at.threads != plain.threads else None,
+            "threads": at.threads if at.threads != plain.threads and timed else None,
             "dtype": at.dtype if at.dtype != plain.dtype else None,
             "strategy": self.strategy,
             "objective": self.objective,
@@ -147,8 +149,8 @@ class Settings:
             "evaluations": self.evaluations,
             "seed": self.seed,
             "limit": _exact_each(self.limits),
-            "plain": not self.by_upper,
-            "uncertified": uncertified,
+            "plain": not self.by_upper and latency,
+            "uncertified": uncertified and latency,
             "out": out,
         }
         return command("search", **options | changed)

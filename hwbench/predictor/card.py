@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shlex
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,12 +21,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hwbench import __version__
+from hwbench.core import registry
+from hwbench.core.command import form, hint, words
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import atomic_write, read_json, without_nan, write_json
 from hwbench.core.registry import unknown
 from hwbench.core.typed_json import decode, encode
 from hwbench.core.workspace import Workspace
-from hwbench.predictor.card_types import SUM, TYPES, Card
+from hwbench.predictor.card_types import ONNX, SUM, TYPES, Card
 
 AnyCard = TypeVar("AnyCard", bound=Card)
 
@@ -137,8 +140,24 @@ def _from_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_arrays(folder: str | Path, card: Card) -> dict[str, np.ndarray]:
+def again(card: Card, place: Workspace | None = None) -> str:
+    """The end of an error: the command that makes a predictor again in a workspace.
+
+    What was fitted to anyone's table is made by whoever has the table.
+    """
+    if place is None or card.kind not in (SUM, ONNX):
+        return f"Make it again, {form(card.rebuild)}"
+    stored = map(registry.as_given, shlex.split(card.rebuild))
+    return hint(shlex.join([*stored, *words(workspace=place.option)]))
+
+
+def read_arrays(folder: str | Path, card: Card, place: Workspace | None = None) -> dict[str, np.ndarray]:
     """The arrays a card belongs to; never unpickles.
+
+    Args:
+        folder: Of the predictor.
+        card: Its card.
+        place: The workspace it was looked for in, where it can be made again there.
 
     Raises:
         DataError: they are missing, not the ones the card was written with, or hold Python objects.
@@ -146,12 +165,12 @@ def read_arrays(folder: str | Path, card: Card) -> dict[str, np.ndarray]:
     stored_at = Path(folder) / ARRAYS
     raw = stored_at.read_bytes() if stored_at.exists() else b""
     if hashlib.sha256(raw).hexdigest() != card.arrays_sha256:
-        raise DataError(f"{stored_at} does not belong to its card (missing or edited). Run: {card.rebuild}")
+        raise DataError(f"{stored_at} does not belong to its card (missing or edited). {again(card, place)}")
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
             return dict(stored)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{stored_at} does not hold plain arrays ({error}). Run: {card.rebuild}") from error
+        raise DataError(f"{stored_at} does not hold plain arrays ({error}). {again(card, place)}") from error
 
 
 def data_of(path: str | Path, rows: int) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hwbench.core.command import command
+from hwbench.core.command import command, hint
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.device.target import DEFAULT_RUNTIME, Target
-from hwbench.lut.table import Lut
+from hwbench.lut.table import Lut, how_to_measure
 from hwbench.network.spec import Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import onnx_latency
@@ -172,14 +172,14 @@ def _nothing(space: Space, target: Target, refusals: Sequence[Refusal]) -> Usage
     paths = target.workspace.each("predictors", target.device, pattern=f"*/{cards.CARD}")
     known = ", ".join(f"{target.device}/{path.parent.name}" for path in paths) or "no predictor of it"
     reasons = "; ".join(refusal.reason for refusal in refusals)
-    end = f"or profile it: {command('profile', space=space.name, **target.options)}"
+    end = f"but it can be measured. {how_to_measure(target, [space.name], fit=True)}"
     if counts:
-        end = f"and it is emulated: instructions are counted there, time means nothing; limit instructions_m@{target.device}"
+        end = f"and it is emulated: instructions are counted there, time means nothing; limit instructions_m@{target.device}."
     elif unreachable:
         end = f"and it cannot be measured from here: {unreachable}"
     return UsageError(
         f"Nothing tells latencies of {space.name} on {target.device}. There is {known}"
-        f"{f' ({reasons})' if reasons else ''}, {end}."
+        f"{f' ({reasons})' if reasons else ''}, {end}"
     )
 
 
@@ -195,10 +195,10 @@ def stale(model: LatencyModel, space: str, place: Workspace) -> str | None:
     if before is not None and before == sums.rows_of(space, Lut.read(path), model.target.setting):
         return None
     sizes = card.networks_per_space
-    again = {"networks": sizes.fit, "holdout": sizes.holdout, "seed": card.seed, "stored": True}
+    again = {"networks": sizes.fit, "holdout": sizes.holdout, "seed": card.seed, "stored": True, "workspace": place.option}
     return (
         f"The table of {card.device} is newer than this predictor (fitted {str(card.fitted_at)[:10]}). "
-        f"Run: {sums.fit_command(model.target, card.spaces, command, **again)}"
+        f"{hint(sums.fit_command(model.target, card.spaces, command, **again))}"
     )
 
 
@@ -230,17 +230,21 @@ def kept(folder: Path, used: Mapping[str, Any], space: Space, statistic: str, ta
             return _answer(_of((at, card), opened, space, statistic))
     raise UsageError(
         f"The predictor {folder} was searched with ({asked}) is gone: it was fitted again since, and {folder} keeps no copy. "
-        "Run: hwbench search with another --out"
+        "Search again with another --out."
     )
 
 
 def _copy(copy: Path, used: Mapping[str, Any], space: Space, statistic: str, target: Target) -> Chosen:
     """The search's own copy, if it still is what the search used."""
-    card = cards.read(copy)
+    card, edited = cards.read(copy), "is not the predictor this search used (edited?). Search again in another --out."
+    try:
+        cards.read_arrays(copy, card)
+    except DataError:  # which tells how to make a stored predictor again, not a copy
+        raise DataError(f"{copy / cards.ARRAYS} {edited}") from None
     found = _answer(_of((copy, card), _open(copy, card, target, used.get("name", "")), space, statistic))
     facts = found.latency.facts
     if facts.fingerprint != used["fingerprint"] or facts.card_sha256 != used.get("card_sha256", facts.card_sha256):
-        raise DataError(f"{copy / cards.CARD} is not the predictor this search used (edited?). Search again in another --out.")
+        raise DataError(f"{copy / cards.CARD} {edited}")
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal, registry, stats
-from hwbench.core.command import command
+from hwbench.core.command import command, hint
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device import files as devices
@@ -156,7 +156,7 @@ def _check(names: Sequence[str], references: bool, target: Target) -> None:
         luts.find_lut(target)
     except UsageError:  # which advises to profile a space: kernels are what is needed here
         profile = command("profile", kernels=KERNELS, **target.options)
-        raise UsageError(f"No kernels of {target.name} were measured yet. Run: {profile}") from None
+        raise UsageError(f"No kernels of {target.name} were measured yet. {hint(profile)}") from None
 
 
 def _by_family(models: Sequence[Reference]) -> dict[str, list[str]]:
@@ -179,7 +179,7 @@ def _prices(table: Lut, target: Target) -> Prices:
         rows_ms = kernel_rows(table, setting)
     if not rows_ms:
         profile = command("profile", kernels=KERNELS, **target.options)
-        raise UsageError(f"{table.path} has no kernels at {target.setting.key}. Run: {profile}")
+        raise UsageError(f"{table.path} has no kernels at {target.setting.key}. {hint(profile)}")
     specs, ms = [OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values()))
     model = OpModel(reach=EXTRAPOLATION)
     model.fit(specs, ms, setting)
@@ -214,7 +214,7 @@ def _require_prices(kernels: Mapping[str, Sequence[OpSpec]], prices: Prices, tar
     if missing := sorted({key for each in kernels.values() for key in prices.too_little_known(each)}):
         raise MissingOps(
             f"{len(missing)} kernels of the calibration networks are like none measured at {target.setting.key}; first: "
-            f"{missing[0]}. Run: {command('profile', kernels=KERNELS, **target.options)}",
+            f"{missing[0]}. {hint(command('profile', kernels=KERNELS, **target.options))}",
             missing,
         )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.command import Value, command
+from hwbench.core.command import Value, command, hint
 from hwbench.core.errors import DataError, HwbenchError, MissingOps, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
@@ -65,6 +65,8 @@ from hwbench.space.compiled import CompiledSum
 
 KERNELS = 1850
 """Kernels of the grid that a predictor of any model is to be fitted on."""
+CALIBRATING = ("autoformer-tiny", "bert")
+"""Spaces whose networks take the place of reference models, which have one sample and a number format of their own."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,12 @@ class OnnxLatency:
     def open(cls, folder: Path, card: OnnxCard, target: Target, name: str = "") -> OnnxLatency:
         """The predictor of a card, with its arrays; asked for as `local`, it must be of this very machine."""
         if target.local:
-            luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
+            luts.check_local(Environment(card.environment), folder / cards.CARD, how_to_measure(target))
         if tuple(card.features) != FEATURES:
-            raise DataError(f"{folder} was fitted by an older hwbench, which looked at kernels otherwise. Run: {card.rebuild}")
+            again = cards.again(card, target.workspace)
+            raise DataError(f"{folder} was fitted by an older hwbench, which looked at kernels otherwise. {again}")
         model = OpModel()
-        model.restore(card.kernels.state, cards.read_arrays(folder, card))
+        model.restore(card.kernels.state, cards.read_arrays(folder, card, target.workspace))
         kernels = card.kernels
         setting = replace(target.setting, scenario=kernels.scenario)
         rows = measured_rows(target, setting, card)
@@ -146,7 +149,7 @@ class OnnxLatency:
         return MissingOps(
             f"{detected.path}: {len(layers)} kernels are like none that was measured on {self.target.device} ({kinds}); "
             f"they may be {share:.0%} of the latency, or several times that. First: {layers[0].kernel}. "
-            f"Run: {run}, or predict with --measure-missing",
+            f"Predict with --measure-missing, or measure them all. {hint(run)}",
             sorted({each.kernel for each in layers}),
         )
 
@@ -209,7 +212,7 @@ class OnnxLatency:
             kinds = sorted({str(OpSpec.parse(key)["type"]) for key in missing})
             raise MissingOps(
                 f"{what}: {len(missing)} kernels are like none that was measured on {self.target.device} ({', '.join(kinds)}); "
-                f"first: {missing[0]}. Run: {command('profile', kernels=KERNELS, **self.target.options)}",
+                f"first: {missing[0]}. {hint(command('profile', kernels=KERNELS, **self.target.options))}",
                 missing,
             )
 
@@ -357,11 +360,18 @@ def nothing_fitted(target: Target) -> UsageError:
     """The refusal where no predictor of ONNX models was fitted for a target: who has one, and the commands that make one."""
     others = target.workspace.each("predictors", pattern=f"*/{ONNX}-*/{cards.CARD}")
     have = sorted({path.parts[-3] for path in others})
-    profile = command("profile", kernels=KERNELS, **target.options)
     return UsageError(
         f"No predictor of ONNX models of {target.name}; there are some for: {', '.join(have) or 'no device'}. "
-        f"Run: {profile} && {command('fit', kernels=True, **target.options)}"
+        f"{how_to_measure(target)}"
     )
+
+
+def how_to_measure(target: Target) -> str:
+    """The end of an error: the commands that measure kernels of a target and fit them, from nothing."""
+    usual = (target.setting.dtype, target.setting.batch) == (Setting().dtype, Setting().batch)
+    on: dict[str, Value] = {} if usual else {"no_references": True, "space": CALIBRATING}
+    fit = command("fit", kernels=True, **on, **target.options)
+    return hint(command("profile", kernels=KERNELS, **target.options), fit)
 
 
 def measured_rows(target: Target, setting: Setting, card: OnnxCard) -> dict[str, float]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal, registry, stats
-from hwbench.core.command import Value, command, stored_command
+from hwbench.core.command import Value, command, form, stored_command
 from hwbench.core.conformal import Band
 from hwbench.core.errors import MissingOps, UsageError
 from hwbench.core.files import fingerprint
@@ -256,18 +256,19 @@ def load(target: Target, space: str | None = None) -> Fitted:
 
 def nothing_fitted(target: Target, space: str | None) -> UsageError:
     """The refusal where no predictor of sums was fitted at all."""
-    profile, fit = (command(verb, space=space or "SPACE", **target.options) for verb in ("profile", "fit"))
-    return UsageError(f"No predictor of {target.name} in {target.workspace.root}. Run: {profile} && {fit}")
+    spaces = [] if space is None else [space]
+    todo = luts.how_to_measure(target, spaces, fit=True)
+    return UsageError(f"No predictor of {target.name} in {target.workspace.root}. {todo}")
 
 
 def never_saw(space: str, target: Target, known: Sequence[SumCard]) -> UsageError:
     """The refusal of a space no stored calibration saw: what there is instead, and the command that would change it."""
     registry.get("space", space)
     others = sorted({name for card in known for name in card.spaces})
-    profile, fit = (command(verb, space=space, **target.options) for verb in ("profile", "fit"))
     return UsageError(
         f"No predictor of {target.name} was calibrated on {space}; there are some for {', '.join(others)}, and what they say "
-        f"of another space is not certain. Run: {profile} && {fit}, or take the uncertified answer with --uncertified."
+        f"of another space is not certain. Take the uncertified answer with --uncertified, or measure it. "
+        f"{luts.how_to_measure(target, [space], fit=True)}"
     )
 
 
@@ -277,7 +278,7 @@ def stored_sums(target: Target) -> list[tuple[Path, SumCard]]:
     # Without spaces in its name: as written before there was a predictor per set of spaces.
     found = [*place.each("predictors", target.device, pattern=f"{glob.escape(at)}/{cards.CARD}")]
     found += place.each("predictors", target.device, pattern=f"{glob.escape(at)}--*/{cards.CARD}")
-    asked = f"sums over ops are asked. Run: {command('fit', space='SPACE', **target.options)}"
+    asked = f"sums over ops are asked; fit one, {form(command('fit', space='SPACE', **target.options))}"
     read = [(path.parent, cards.read_as(SumCard, path.parent, asked)) for path in found]
     newest = sorted(read, key=lambda each: str(each[1].fitted_at), reverse=True)
     return sorted(newest, key=lambda each: not each[0].is_relative_to(place.root))
@@ -286,8 +287,9 @@ def stored_sums(target: Target) -> list[tuple[Path, SumCard]]:
 def open_sum(folder: Path, card: SumCard, target: Target, name: str = "") -> Fitted:
     """The predictor of a card, with its arrays; a copy tells the name of the original."""
     if target.local:
-        luts.check_local(Environment(card.environment), folder / cards.CARD, target, card.spaces)
-    arrays = cards.read_arrays(folder, card)
+        todo = luts.how_to_measure(target, card.spaces, fit=True)
+        luts.check_local(Environment(card.environment), folder / cards.CARD, todo)
+    arrays = cards.read_arrays(folder, card, target.workspace)
     predictors: dict[str, Aggregator] = {}
     for statistic, part in card.statistics.items():
         predictors[statistic] = registry.make("aggregator", card.predictor)

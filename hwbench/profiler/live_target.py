@@ -76,7 +76,7 @@ def connect(target: Target) -> LiveTarget:
         return LiveTarget(target, Local(), here)
     device = devices.get(name, root)
     if device.unreachable:
-        raise MeasurementError(f"Device {name} cannot be measured from here: {device.unreachable}.")
+        raise MeasurementError(f"Device {name} cannot be measured from here: {device.unreachable}")
     registry.get("runtime", runtime)
     try:
         transport = transports.for_device(device, runtime)

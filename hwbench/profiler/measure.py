@@ -10,6 +10,7 @@ measured interleaved by the same engine as tables and verifications.
 
 from __future__ import annotations
 
+import re
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, p
 from hwbench.profiler.onnx_inputs import OpenInputs, Sides, filled, fixed, input_sides, own, refuse_unknown, whole_inputs
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
 from hwbench.profiler.policy import Policy
+from hwbench.runtime.base import STRICT
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
 """Readings are single runs for all but the smallest models, so that percentiles are those of requests."""
@@ -48,6 +50,8 @@ LOOKS_AT = (6, 8, 11, 14)
 """Numbers of processes after which a comparison may end; every look costs confidence."""
 COPY = "~"
 """Between a model's key and the number of its copy."""
+PARTLY = re.compile(r"(\d+) of (\d+) matrix products in fp32")
+"""What every runtime says of products that must be in int8 and are not (runtime/base.py)."""
 AS_IN_THE_FILE = "as in the file"
 START_UPS = 3
 SAME_WITHIN = 0.005
@@ -181,6 +185,10 @@ def _before(asked: Mapping[str, Any], against: str | Path | None, target: Target
     return found
 
 
+class PartlyInt8(MeasurementError):
+    """A model that is measured unless all of its products must be in int8; only the command line knows the command."""
+
+
 class NothingBefore(UsageError):
     """Nothing was kept that a model could be compared with; only the command line knows the command that would keep it."""
 
@@ -251,7 +259,9 @@ def _start_ups(model: _Model, plan: Plan) -> tuple[StartUp, ...]:
     try:
         return tuple(host.start_up(alone, short) for _ in range(START_UPS))
     except WorkerLost as lost:
-        raise MeasurementError(f"{model.item.key} could not be measured: {lost.status}, {lost}.") from None
+        partly = PARTLY.search(str(lost)) if model.item.setting.get(STRICT) else None
+        refused = PartlyInt8 if partly and partly[1] != partly[2] else MeasurementError
+        raise refused(f"{model.item.key} could not be measured: {lost.status}, {lost}.") from None
 
 
 def _take(models: Sequence[_Model], plan: Plan, tick: Tick) -> tuple[list[Sample], dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import writing
 from hwbench.network.onnx_writer import write_model
@@ -69,7 +70,7 @@ def _load_weights(path: str | Path | None) -> dict[str, np.ndarray] | None:
     try:
         from safetensors.numpy import load_file
     except ImportError:
-        raise UsageError("--weights needs safetensors. Run: pip install 'hwbench-nas[torch]'") from None
+        raise UsageError(f"--weights needs safetensors. {hint(extra('torch'))}") from None
     try:
         return dict(load_file(path))
     except Exception as error:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema
-from hwbench.core.command import command
+from hwbench.core.command import command, hint
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
@@ -132,7 +132,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
         UsageError: a step before the report was not made; the message names its command.
     """
     result = SearchResult.read(folder)
-    again = f"Run: {command('verify', folder, space=registry.code_of(result.settings.space))}"
+    again = hint(command("verify", folder, space=registry.code_of(result.settings.space), workspace=place.option))
     if missing := [name for name in FILES if not (folder / name).exists()]:
         raise UsageError(f"{folder} was not verified yet (no {missing[0]}). {again}")
     verification = read_json(folder / "verification.json", "verification")

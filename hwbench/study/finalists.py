@@ -41,7 +41,7 @@ def check_environment(rests_on: Environment, card: Path, live: LiveTarget) -> No
     """Raises EnvironmentMismatch unless the device, as it answers now, is what a predictor with that card was fitted on."""
     device = live.target.device
     if device == devices.local_name():
-        luts.check_local(rests_on, card, live.target)
+        luts.check_local(rests_on, card, "Then fit it here, and search with another --out.")
     else:
         luts.refuse_mixing(rests_on, live.environment, str(card), f"what device {device} runs now")
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.command import command
+from hwbench.core.command import command, hint
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.progress import Tick, no_tick
@@ -99,7 +99,7 @@ def _describe(device: str, runtime: str, place: Workspace, say: Callable[[str], 
     found = devices.get(device, place.root)
     if found.emulator:
         run = command("profile", space=SPACE, device=found.name, workspace=place.root)
-        raise UsageError(f"{found.name} counts instructions, and a budget in ms needs latencies. Its table alone: {run}")
+        raise UsageError(f"{found.name} counts instructions, and a budget in ms needs latencies. Its table alone: {hint(run)}")
     told = [found.cpu_model]
     told += [f"{found.cores} cores"] if found.cores else []  # a GPU's file states none
     told += [f"over {found.reach}"] if found.reach != LOCAL else []

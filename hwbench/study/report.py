@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.command import command
+from hwbench.core.command import command, hint
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, read_json
 from hwbench.core.workspace import Workspace
@@ -50,7 +50,7 @@ def report(
     found = SearchResult.read(source, space)
     checked = source / "verification.json"
     if not checked.exists():
-        raise UsageError(f"{source} was not verified yet (no {checked.name}). Run: {_verify(source, found)}")
+        raise UsageError(f"{source} was not verified yet (no {checked.name}). {hint(_verify(source, found, place))}")
     if LATENCY not in found.settings.bounds:
         counts = counted.read(source)
         return _write(found, counted.subtitle_of(counts), counted.sections_of(counts), counted.main_rows(counts), target)
@@ -61,8 +61,8 @@ def report(
     return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), target)
 
 
-def _verify(source: Path, found: SearchResult) -> str:
-    return command("verify", source, space=registry.code_of(found.settings.space))
+def _verify(source: Path, found: SearchResult, place: Workspace) -> str:
+    return command("verify", source, space=registry.code_of(found.settings.space), workspace=place.option)
 
 
 def _write(

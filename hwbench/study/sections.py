@@ -201,7 +201,7 @@ def _doubts(e: Evidence) -> list[str]:
             f"{len(ties)} of {len(e.finalists)} finalists share the winner's score; the search's order decides between them."
         )
     if spread is None:
-        found.append(f"The winner's {s} has no spread: fewer than three processes measured it. Run: hwbench verify")
+        found.append(f"The winner's {s} has no spread: fewer than three processes measured it; verify it again.")
     elif abs(winner["measured_ms"] - budget) < spread * winner["measured_ms"]:
         found.append(
             f"The winner's {s} lies closer to the budget than its spread of {percent(spread)} %: the verdict may turn."
@@ -220,12 +220,10 @@ def _doubts(e: Evidence) -> list[str]:
     if not e.facts.certified:
         found.append(
             f"Uncertified: the predictor was calibrated on {', '.join(e.card.spaces)}, not on {e.space}; nothing says how "
-            f"often its bounds hold here. Run: hwbench fit --space {e.space}, then search with another --out"
+            f"often its bounds hold here. Fit one with --space {e.space}, then search with another --out."
         )
     if not e.same_lut:
-        found.append(
-            "The table has changed since the predictor was fitted; the heat maps show it as it is now. Run: hwbench fit"
-        )
+        found.append("The table has changed since the predictor was fitted; the heat maps show it as it is now. Fit again.")
     return found
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema, stats
-from hwbench.core.command import command
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import write_json
 from hwbench.core.progress import Tick, no_tick
@@ -114,10 +113,10 @@ def verify(
         return _recounted(folder, found, known, place, tick)
     live = timed_target(found.settings.target(place))
     if isinstance(live, LiveTarget) and not isinstance(chosen.model, Fitted):
-        profile = command("profile", space=found.settings.space, **found.settings.target(place).options)
         live = (
             f"{chosen.latency.facts.name} rests on a table of others, whose numbers hwbench's own would not compare with. "
-            f"Run: {profile}"
+            "Measure one here, and search with another --out. "
+            f"{luts.how_to_measure(found.settings.target(place), [found.settings.space], fit=True)}"
         )
     if isinstance(live, str) or not isinstance(chosen.model, Fitted):
         limits = check_limits(folder, found, Recount(f"not measured: {live}", []), place, tick)

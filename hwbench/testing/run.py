@@ -50,6 +50,9 @@ def check_part(part: str, kind: str = "", **attributes: Any) -> tuple[str, list[
         registry.about(kind, part.partition(":")[0])
         attributes |= {"name": registry.current(kind, part)}
     suite = suite_of(kind)
+    if unread := [name for name in attributes if name not in ("name", "part") and not hasattr(suite, name)]:
+        option = {"folder": "--tables"}.get(unread[0], f"--{unread[0]}")
+        raise UsageError(f"No check of a {kind} reads {option}: leave it out.")
     return kind, run(type(f"Check{suite.__name__}", (suite,), attributes))
 
 

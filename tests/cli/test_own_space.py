@@ -105,7 +105,7 @@ def test_the_whole_flow(mine, fast_policy, monkeypatch):
         assert said.startswith(f"Unknown space '{name}': code of a file is loaded only where you name the file")
         assert "give --space PATH/mine.py:Mine; in Python call hwbench.make_space('PATH/mine.py:Mine') first" in said
     said = refused("report", "best", "--workspace", "workspace", "--space", "./mine.py:Mine")
-    assert said.endswith("Run: hwbench verify best --space ./mine.py:Mine")
+    assert said.endswith(f"Run: hwbench verify best --space ./mine.py:Mine --workspace {mine / 'workspace'}")
 
     forget(monkeypatch)
     monkeypatch.setattr("hwbench.study.verify.NETWORK_POLICY", fast_policy)

@@ -395,12 +395,12 @@ def test_missing_ops_are_all_listed_with_a_command_that_can_be_pasted(tmp_path):
     with pytest.raises(MissingOps) as error:
         found.column([GELU], at)
     assert one_line(error).endswith(
-        f"Run: hwbench profile --device pi4 --threads 2 --workspace {tmp_path}, with the search space to measure as --space "
-        "(`hwbench list spaces` has their names)."
+        "Measure a search space (hwbench list spaces has their names), as in: "
+        f"hwbench profile --space SPACE --device pi4 --threads 2 --workspace {tmp_path}"
     )
     counted = luts.missing_ops(["a"], at, tmp_path, ["bert"], fitted=True, metric=luts.INSTRUCTIONS)
     options = f"--space bert --device pi4 --threads 2 --workspace {tmp_path}"
-    assert str(counted).endswith(f"Run: hwbench profile {options}, then: hwbench fit {options}")
+    assert str(counted).endswith(f"Run: hwbench profile {options} && hwbench fit {options}")
     assert "1 ops have no instructions at" in str(counted)
 
 
@@ -409,7 +409,7 @@ def test_a_table_nobody_measured_is_answered_with_the_command(tmp_path, nothing_
         luts.find_lut(target(tmp_path, runtime="ncnn"), ["bert"])
     options = f"--space bert --device pi4 --runtime ncnn --workspace {tmp_path}"
     assert one_line(error) == f"There is no table of ncnn on pi4 in {tmp_path}. Run: hwbench profile {options}"
-    with pytest.raises(UsageError, match=r"Run: hwbench profile --runtime ncnn --workspace \S+, with the search space"):
+    with pytest.raises(UsageError, match=r"as in: hwbench profile --space SPACE --runtime ncnn --workspace \S+$"):
         luts.find_lut(target(tmp_path, device=files.local_name(), runtime="ncnn"))
 
 
@@ -436,7 +436,7 @@ def test_unlike_environments_are_refused_naming_both(tmp_path):
 def test_a_table_elsewhere_is_refused_as_local_with_what_to_run(tmp_path):
     stored = Environment({**HERE.values, "runtime": "onnxruntime", "cpu_model": "Some Other CPU"})
     with pytest.raises(EnvironmentMismatch) as error:
-        luts.check_local(stored, tmp_path / "card.json", Target.of(workspace=tmp_path), ["bert"])
+        luts.check_local(stored, tmp_path / "card.json", luts.how_to_measure(Target.of(workspace=tmp_path), ["bert"]))
     text = one_line(error)
     assert text.startswith(f"{tmp_path / 'card.json'} was measured on another machine or runtime: ")
     assert text.endswith(f"or measure here. Run: hwbench profile --space bert --workspace {tmp_path}")

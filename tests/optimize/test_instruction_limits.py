@@ -38,7 +38,7 @@ def test_a_limit_sums_the_rows_and_names_what_is_missing(counted):
     other = OpSpec.of("gelu", tokens=3, dim=4)
     with pytest.raises(
         MissingOps,
-        match=rf"1 ops have no instructions at .* Run: hwbench profile --device {DEVICE} .*, with the search space",
+        match=rf"1 ops have no instructions at .* as in: hwbench profile --space SPACE --device {DEVICE} ",
     ):
         instructions_m(f"instructions_m@{DEVICE}", [other], target)
     with pytest.raises(UsageError, match="There is no table of openvino on emulated-x86-64"):

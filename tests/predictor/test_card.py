@@ -148,7 +148,9 @@ def edited(raw: bytes) -> bytes:
 def test_arrays_that_are_not_the_cards_are_refused(folder, change):
     stored = folder / "arrays.npz"
     stored.write_bytes(change(stored.read_bytes()))
-    with pytest.raises(DataError, match=r"does not belong to its card \(missing or edited\)\. Run: hwbench fit x"):
+    with pytest.raises(
+        DataError, match=r"does not belong to its card \(missing or edited\)\. Make it again, as in: hwbench fit x"
+    ):
         card.read_arrays(folder, card.read(folder))
 
 

@@ -122,7 +122,7 @@ def test_ops_without_a_row_are_refused_with_the_command(fitted_workspace):
             ask()
         assert "ops have no latency at fp32-b1-t1-back-to-back in" in one_line(error)
         options = f"--space bert --workspace {fitted_workspace}"
-        assert str(error.value).endswith(f"Run: hwbench profile {options}, then: hwbench fit {options}")
+        assert str(error.value).endswith(f"Run: hwbench profile {options} && hwbench fit {options}")
         assert all(key.startswith(("attention_block(", "ffn_block(", "pooled_head(", "token_")) for key in error.value.keys)
 
 
@@ -271,7 +271,7 @@ def test_cards_of_version_1_are_read(copy):
 
 def test_the_card_of_another_kind_is_refused(copy):
     change_card(copy, kind="recovered")
-    with pytest.raises(DataError, match=r"is a 'recovered' predictor; sums over ops are asked\. Run: hwbench fit"):
+    with pytest.raises(DataError, match=r"is a 'recovered' predictor; sums over ops are asked; fit one, as in: hwbench fit"):
         load(copy)
 
 

@@ -427,7 +427,9 @@ def test_an_older_card_is_refused_with_the_command_that_fits_it_anew(tmp_path, w
     stated["features"] = ["rows_ms", "activation_mb", "nodes"]
     stated["rebuild"] = "hwbench fit --kernels --space bert --space nasvit"
     path.write_text(json.dumps(stated))
-    with pytest.raises(DataError, match=r"older hwbench.*Run: hwbench fit --kernels --space bert --space nasvit$") as caught:
+    with pytest.raises(
+        DataError, match=r"older hwbench.*Run: hwbench fit --kernels --space bert --space nasvit --workspace \S+$"
+    ) as caught:
         hwbench.predict(two_layers(tmp_path / "m.onnx"), workspace=workspace)
     assert str(path.parent) in str(caught.value)
 

@@ -129,7 +129,11 @@ def test_unlike_machines_are_refused(workspace):
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        (["ncnn"], UsageError, r"at least two runtimes on .*timed there: ncnn. Run: hwbench profile --device"),
+        (
+            ["ncnn"],
+            UsageError,
+            r"at least two runtimes on .*timed there: ncnn\. .*as in: hwbench profile --space SPACE --device",
+        ),
         (["ncnn", "litert"], UsageError, "There is no table of litert on"),
         (["ncnn", "ncnn-vulkan"], MeasurementError, "proves the path, not a speed"),
     ],

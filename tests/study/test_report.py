@@ -422,7 +422,7 @@ def test_a_report_never_mixes_two_predictors(tmp_path: Path) -> None:
     document["search"]["finalists"][0]["latency_ms"] /= 1.01
     write_json(folder / "search.json", document)
     _refit(folder, tmp_path)
-    with pytest.raises(UsageError, match=r"is gone: it was fitted again since.*Run: hwbench search with another --out"):
+    with pytest.raises(UsageError, match=r"is gone: it was fitted again since.*Search again with another --out\."):
         report(folder, workspace=tmp_path)
 
 

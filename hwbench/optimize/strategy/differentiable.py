@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
 from hwbench.optimize.problem import Problem, Values
@@ -40,7 +41,7 @@ class Differentiable:
         try:
             import torch
         except ImportError:
-            raise UsageError("differentiable needs torch. Run: pip install 'hwbench-nas[torch]'") from None
+            raise UsageError(f"differentiable needs torch. {hint(extra('torch'))}") from None
         self._problem, self._rng, self._seen = problem, rng, Seen()
         self._archive, self._relaxed, self._start, self._batch = Archive(problem), relaxed, start, batch
         self._learnt = 0

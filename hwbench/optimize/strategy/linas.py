@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import pareto, registry
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
 from hwbench.optimize.problem import Problem, Values
@@ -133,7 +134,7 @@ def _machine() -> Any:
     try:
         from sklearn.svm import SVR
     except ImportError:
-        raise UsageError("linas-svr and linas-stacked need scikit-learn. Run: pip install 'hwbench-nas[peers]'") from None
+        raise UsageError(f"linas-svr and linas-stacked need scikit-learn. {hint(extra('peers'))}") from None
     return SVR
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
 from hwbench.optimize.problem import Problem, Values
@@ -45,7 +46,7 @@ class Optuna:
         try:
             import optuna
         except ImportError:
-            raise UsageError("optuna strategies need optuna. Run: pip install 'hwbench-nas[peers]'") from None
+            raise UsageError(f"optuna strategies need optuna. {hint(extra('peers'))}") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._problem, self._rng, self._seen = problem, rng, Seen()
         seed = int(rng.integers(1 << 31))

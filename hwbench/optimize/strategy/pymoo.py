@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
 from hwbench.optimize.problem import Problem, Values
@@ -37,7 +38,7 @@ class Pymoo:
             from pymoo.operators.repair.rounding import RoundingRepair
             from pymoo.operators.sampling.rnd import IntegerRandomSampling
         except ImportError:
-            raise UsageError("pymoo strategies need pymoo. Run: pip install 'hwbench-nas[peers]'") from None
+            raise UsageError(f"pymoo strategies need pymoo. {hint(extra('peers'))}") from None
         if population < 2:
             raise UsageError(f"pymoo: population must be at least 2, got {population}.")
         self._problem, self._rng, self._seen = problem, rng, Seen()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
 from hwbench.optimize.problem import MAX, MIN, Problem, Values
@@ -44,7 +45,7 @@ class Reinforce:
         try:
             import torch
         except ImportError:
-            raise UsageError("reinforce needs torch. Run: pip install 'hwbench-nas[torch]'") from None
+            raise UsageError(f"reinforce needs torch. {hint(extra('torch'))}") from None
         self._problem, self._rng, self._seen = problem, rng, Seen()
         self._archive, self._entropy, self._gamma = Archive(problem), entropy, gamma
         self._at: dict[bytes, int] = {}

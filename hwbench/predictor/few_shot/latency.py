@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal
-from hwbench.core.command import command, stored_command
+from hwbench.core.command import command, form, stored_command
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import ENUMERABLE
 from hwbench.device.target import Target
@@ -222,9 +222,8 @@ class TransferLatency:
         """Nothing: a transfer knows the architectures of its tables, no networks."""
         return Refusal(
             f"{self.name} cannot tell latencies of {len(workloads)} networks: it knows {self._size} architectures by the "
-            f"columns {', '.join(self.card.features)}, no networks. "
-            f"Run: {command('search', device=self.target.device, space='SPACE', budget_ms='MS')}, "
-            "for a space that has these as genes"
+            f"columns {', '.join(self.card.features)}, no networks; search a space that has these as genes, "
+            f"{form(command('search', device=self.target.device, space='SPACE', budget_ms='MS', out='FOLDER'))}"
         )
 
     @property

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwbench.core.command import command
+from hwbench.core.command import command, form
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.files import fingerprint
 from hwbench.device import files as devices
@@ -129,8 +129,8 @@ class GpuLatency:
         model = restore(card.state, cards.read_arrays(folder, card))
         if model.adapted_to not in ("", gpu.name):
             raise UsageError(
-                f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}. "
-                f"Run: {command('gpu fit', tables='DIR', out=f'predictors/{FAMILY}/MINE')}"
+                f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}; fit another, "
+                f"{form(command('gpu fit', tables='DIR', out=f'predictors/{FAMILY}/MINE'))}"
             )
         return cls(gpu, model, target, name or f"{folder.parent.name}/{folder.name}", card)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import conformal, openmp
-from hwbench.core.command import command
+from hwbench.core.command import command, form
 from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint
 from hwbench.core.gaussian_process import Factor, Posterior
@@ -200,7 +200,7 @@ def load(folder: str | Path) -> GpuModel:
 
 def _card(folder: str | Path) -> GpuCard:
     again = command("gpu fit", tables="DIR", out="predictors/gpu/MINE")
-    return card.read_as(GpuCard, folder, f"one of GPU operators is asked. Run: {again}")
+    return card.read_as(GpuCard, folder, f"one of GPU operators is asked; fit one, {form(again)}")
 
 
 def facts(folder: str | Path) -> Facts:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.command import command
+from hwbench.core.command import command, form
 from hwbench.device.target import Target
 from hwbench.network.graph import Workload
 from hwbench.predictor import card as cards
@@ -97,8 +97,8 @@ class TabularLatency:
         """Nothing: a table knows columns, no networks."""
         return Refusal(
             f"{self.name} cannot tell latencies of {len(workloads)} networks: it knows the columns "
-            f"{', '.join(self.card.features)} of a table, no networks. "
-            f"Run: {command('predict', predictor=self.folder, input='FILE.parquet', output='FILE.parquet')}"
+            f"{', '.join(self.card.features)} of a table, no networks; ask for rows, "
+            f"{form(command('predict', predictor=self.folder, input='FILE.parquet', output='FILE.parquet'))}"
         )
 
     def _no_latency(self) -> str | None:
@@ -201,7 +201,11 @@ def options(space: Space, device: str) -> dict[str, str]:
 def todo(space: Space, again: str) -> str:
     """What to do where a predictor cannot answer: no command can give a table a column for what a space was set to."""
     plain, colon, _ = space.name.partition(":")
-    return f"Ask for --space {plain}, or profile {space.name} where the device is at hand." if colon else f"Run: {again}"
+    return (
+        f"Ask for --space {plain}, or profile {space.name} where the device is at hand."
+        if colon
+        else f"Make one, {form(again)}"
+    )
 
 
 def unlike_columns(space: Space, columns: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,96 @@
+"""Every verb's command line, held against the table of what is read (_modes.py) before the verb itself is asked.
+
+Refused in one line: an option given twice of which only the last would count, one that the way asked for does not read, one
+that is missing, a number out of range.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from hwbench.cli import _modes as modes
+from hwbench.cli._options import was_given
+from hwbench.core.errors import UsageError
+
+
+class CheckedCommand(TyperCommand):
+    """A verb that refuses what it would not read."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As click does, but for options that stand there twice."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            single = [each for each in order if not (each.multiple or each.nargs != 1 or getattr(each, "is_flag", False))]
+            for parameter, times in Counter(single).items():
+                if times > 1:
+                    raise UsageError(f"{_option(parameter)} was given {times} times: leave all but one of them out.")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The check, then the verb."""
+        check(ctx)
+        return super().invoke(ctx)
+
+
+def check(context: typer.Context) -> None:
+    """Raises UsageError unless everything given is read, and everything needed is given."""
+    name = verb_name(context)
+    verb = modes.VERBS[name]
+    options = {str(each.name): each for each in context.command.params}
+    given = {each: context.params[each] for each in options if was_given(context, each)}
+    said = {each: _option(parameter) for each, parameter in options.items()}
+    for each, value in given.items():
+        _check_range(said[each], each, value)
+    mode = _mode_of(name, verb, given)
+    asked = f"{name} {mode.said}".rstrip()
+    for each in given:
+        if each not in mode.reads:
+            others = [f"{name} {other.said}".rstrip() for other in verb.modes if each in other.reads]
+            raise UsageError(f"{asked} does not read {said[each]}: leave it out, or ask for {' or '.join(others)}.")
+    for only in verb.only:
+        for each in only.options:
+            if each in given and not only.met(given):
+                raise UsageError(f"{asked} reads {said[each]} only {only.where}: leave {said[each]} out, or ask for that.")
+    for need in mode.needs:
+        names = need.split("|")
+        if not any(each in given for each in names):
+            raise UsageError(f"{asked} needs {' or '.join(said[each] for each in names)} as well.")
+
+
+def verb_name(context: typer.Context) -> str:
+    """The words of a verb, as its help lists them."""
+    names: list[str] = []
+    at: Any = context
+    while at.parent is not None:
+        names.insert(0, str(at.info_name))
+        at = at.parent
+    return " ".join(names)
+
+
+def _mode_of(name: str, verb: modes.Verb, given: modes.Given) -> modes.Mode:
+    """The first way that something given means; the one that needs no word where nothing does."""
+    for mode in verb.modes:
+        if not mode.when or any(each in given for each in mode.when):
+            return mode
+    ways = [f"{name} {mode.said}" for mode in verb.modes]
+    raise UsageError(f"{name} says too little: ask for {' or '.join(ways)}.")
+
+
+def _check_range(option: str, name: str, value: Any) -> None:
+    """Raises UsageError for a number out of range."""
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(each, bool) or not isinstance(each, int | float):
+            continue
+        allowed = modes.RANGES[name]
+        if not allowed.holds(each):
+            kind = "whole number" if isinstance(each, int) else "number"
+            raise UsageError(f"{option} {each} is out of range: give a {kind} {allowed.said}.")
+
+
+def _option(parameter: Any) -> str:
+    """As it is written on a command line."""
+    return str(parameter.name).upper() if parameter.param_type_name == "argument" else str(parameter.opts[0])
