@@ -25,6 +25,15 @@ def own_space(given: Any) -> Any:
     return make_space(given).name if user_code.is_reference(given) else given
 
 
+def one_form(context: typer.Context, value: bool) -> bool:
+    """--json or --wide as given; a document has all columns, so one of them at most."""
+    from hwbench.core.errors import UsageError
+
+    if value and (context.params.get("json") or context.params.get("wide")):
+        raise UsageError("--json has every column, and --wide is for tables: leave out one of them.")
+    return value
+
+
 Device = Annotated[str, typer.Option("--device", help="'local' or a device's name (hwbench device list).")]
 Runtime = Annotated[str, typer.Option("--runtime", help="Inference runtime.")]
 Threads = Annotated[int, typer.Option("--threads", help="Threads of the runtime.")]
@@ -43,7 +52,8 @@ SpaceOfSearch = Annotated[
 ]
 Workspace = Annotated[Path, typer.Option("--workspace", help="Folder for devices/, luts/, predictors/, reports/.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
-Json = Annotated[bool, typer.Option("--json", help="Last line of stdout is one JSON document.")]
+Json = Annotated[bool, typer.Option("--json", help="Last line of stdout is one JSON document.", callback=one_form)]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns of a table, wider than the screen.", callback=one_form)]
 Statistic = Annotated[str, typer.Option("--statistic", help="min (what the machine can do) or p50 (what a user feels).")]
 Precision = Annotated[float, typer.Option("--precision", help="Agreement asked of three processes' minima, relative.")]
 MaxProcesses = Annotated[int, typer.Option("--max-processes", help="Cap on fresh worker processes per row.")]

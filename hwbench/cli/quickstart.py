@@ -13,6 +13,7 @@ def run(
     runtime: options.Runtime = "onnxruntime",
     workspace: options.Workspace = options.HERE,
     seed: options.Seed = 0,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """The whole flow on this machine or a device of yours: table, predictor, search, measured winner, report."""
@@ -25,6 +26,6 @@ def run(
     if json:
         console.emit_json(done)
         return
-    console.table("Measured", done["table"], console.MAIN_COLUMNS)
+    console.table("Measured", done["table"], console.MAIN_COLUMNS, wide)
     typer.echo(done["answer"])
     typer.echo(f"report: {done['html']}")

@@ -21,6 +21,7 @@ def run(
     coverage: Annotated[float, typer.Option("--coverage", help="Share of latencies to fall inside low .. high.")] = 0.9,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to store a predictor in; needs --device.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="Name of the new device, for the predictor.")] = None,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Predict all architectures on a new device from about ten measurements of it."""
@@ -32,16 +33,18 @@ def run(
             raise UsageError("Give --choose N to learn what to measure, or --measured FILE to predict from it, not both.")
         if out is not None or device is not None:
             raise UsageError("--out and --device store what --measured FILE predicts; --choose N writes to --output FILE.")
-        chosen = transfer.choose(known, columns, n=choose, output=output)
+        with console.progress("choosing"):
+            chosen = transfer.choose(known, columns, n=choose, output=output)
         if json:
             console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
             return
         rows = [{"#": i, **{k: str(v) for k, v in each.items()}} for i, each in enumerate(chosen.architectures, start=1)]
-        console.table(f"Measure these {len(rows)} on the new device", rows)
+        console.table(f"Measure these {len(rows)} on the new device", rows, wide=wide)
         return
     if measured is None or (output is None and out is None):
         raise UsageError("Give --measured FILE and --output FILE (or --device NAME --out DIR), or --choose N.")
-    done = transfer.transfer(known, measured, columns, output=output, coverage=coverage, out=out, device=device)
+    with console.progress("transferring"):
+        done = transfer.transfer(known, measured, columns, output=output, coverage=coverage, out=out, device=device)
     if json:
         console.emit_json(done.document())
         return

@@ -32,6 +32,7 @@ def run(
         "validation"
     ),
     workers: Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")] = 1,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Prove strategies on a table where the best answer is known."""
@@ -46,20 +47,21 @@ def run(
     if json:
         console.emit_json(done)
     else:
-        show(done)
+        show(done, wide)
     if done["failed"]:
         typer.echo(_failure(done["failed"]), err=True)
         raise typer.Exit(1)
 
 
-def show(done: dict[str, Any]) -> None:
+def show(done: dict[str, Any], wide: bool = False) -> None:
     """Tables a person can read, one per setting."""
     for setting in dict.fromkeys(way for figures in done["strategies"].values() for way in figures):
         rows = [
             _row(name, figures[setting], done["marks"]) for name, figures in done["strategies"].items() if setting in figures
         ]
         title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, latency {setting}"
-        console.table(f"{title}: hypervolume % / regret points at N evaluations", rows, {k: k for row in rows for k in row})
+        title += ": hypervolume % / regret points at N evaluations"
+        console.table(title, rows, {k: k for row in rows for k in row}, wide)
     typer.echo(f"report: {Path(done['out']) / 'report.md'}; cards: {Path(done['out']) / 'cards'}")
 
 
