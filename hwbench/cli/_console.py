@@ -36,6 +36,21 @@ PREDICTED_COLUMNS = {
     "upper_ms": "upper ms",
 }
 """The same where nothing could be measured."""
+ERROR_COLUMNS = {
+    "n": "n",
+    "mean_abs_error": "mean error",
+    "median_abs_error": "median error",
+    "p95_abs_error": "p95 error",
+    "max_abs_error": "max error",
+    "bias": "bias",
+    "within_5": "within 5 %",
+    "within_10": "within 10 %",
+    "kendall_tau": "Kendall tau",
+    "spearman": "Spearman",
+}
+"""How good predictions are (core/stats.py), as `error_row` has it; all but counts and rank correlations are shares."""
+RARELY_ASKED = "median_abs_error within_5 within_10"
+"""Of these, what only --wide shows."""
 
 
 def emit_json(document: Any) -> None:
@@ -86,6 +101,17 @@ def table(
     console.print(shown)
     if hidden := [head or key for key, head in names.items() if key not in alike and key not in list(kept)[: len(widths)]]:
         typer.echo(layout.prose(f"More columns: {', '.join(hidden)} (--wide)", screen))
+
+
+def error_row(errors: Mapping[str, Any]) -> dict[str, Any]:
+    """How good predictions are, shares in percent."""
+    told = {name: errors[name] for name in ERROR_COLUMNS if name in errors}
+    return {name: value if name in ("n", "kendall_tau", "spearman") else f"{value:.2%}" for name, value in told.items()}
+
+
+def error_columns(first: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns of a table of such rows: those named first, then what the rows tell of errors."""
+    return {**first, **{name: head for name, head in ERROR_COLUMNS.items() if any(name in row for row in rows)}}
 
 
 def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
@@ -155,7 +181,7 @@ def _cell(value: Any) -> str:
 @contextmanager
 def progress(title: str) -> Iterator[Tick]:
     """Tells on stderr how far the work in here is: a bar on a terminal, else a line now and then; gives the tick it takes."""
-    with watched() as work, (_bar(work) if sys.stderr.isatty() else lines(work)), step(title) as tick:
+    with watched() as work, _bar(work) if sys.stderr.isatty() else lines(work), step(title) as tick:
         yield tick
 
 
@@ -173,7 +199,14 @@ def _bar(work: Work) -> Iterator[None]:
         line.add_row(work.what, bar, work.told)
         return line
 
-    # What is printed meanwhile goes where it belongs, not to stderr; more refreshes would disturb what is being measured.
-    screen = {"console": Console(stderr=True), "redirect_stdout": False, "redirect_stderr": False}
-    with Live(get_renderable=shown, refresh_per_second=REFRESHES, transient=True, **screen):  # type: ignore[arg-type]
+    # What others print meanwhile is set above the bar, but never sent from a file to the screen. More refreshes would disturb
+    # what is being measured.
+    both = sys.stdout.isatty()
+    with Live(
+        get_renderable=shown,
+        console=Console(stderr=True),
+        refresh_per_second=REFRESHES,
+        transient=True,
+        redirect_stdout=both,
+    ):
         yield

@@ -19,9 +19,7 @@ app = typer.Typer(
 
 
 @app.command()
-def detect(
-    workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False
-) -> None:
+def detect(workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False) -> None:
     """Write devices/<name>.toml for this machine; peaks are measured by two short kernels."""
     from hwbench.device import files
 
@@ -132,9 +130,7 @@ def show(
 
 
 @app.command("list")
-def list_devices(
-    workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False
-) -> None:
+def list_devices(workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False) -> None:
     """List every known device: what is known of it (table, predictor, data sheet) and what can be asked of it."""
     from hwbench.core.workspace import Workspace
     from hwbench.device import files

@@ -180,11 +180,13 @@ def _but(card: TableCard | OnnxCard, *left_out: str) -> dict[str, Any]:
 
 def _show_networks(done: Fitted, wide: bool) -> None:
     rows = [
-        {"statistic": statistic, "space": name, **{k: error[k] for k in ("n", "kendall_tau")}, **_percent(error)}
+        {"statistic": statistic, "space": name, **console.error_row(error)}
         for statistic, part in done.card.statistics.items()
         for name, error in {"all": part.holdout, **part.holdout_by_space}.items()
     ]
-    console.table(f"Errors on networks the fit has not seen -> {done.folder}", rows, wide=wide)
+    columns = console.error_columns({"statistic": "statistic", "space": "space"}, rows)
+    title = f"Errors on networks the fit has not seen -> {done.folder}"
+    console.table(title, rows, columns, wide, more=console.RARELY_ASKED)
     if done.card.additivity:
         typer.echo(f"predictor {done.card.predictor}: {done.card.additivity['why']}")
     if band := done.card.statistics["min"].band:
@@ -198,35 +200,31 @@ def _show_networks(done: Fitted, wide: bool) -> None:
 def _show_kernels(card: OnnxCard, wide: bool) -> None:
     least = card.statistics["min"]
     rows = [
-        {"networks of": name, "n": error["n"], **_percent(error)}
+        {"name": name, **console.error_row(error)}
         for name, error in {"all, families known": least.holdout or {}, **(least.unseen_family or {})}.items()
     ]
-    console.table("Errors on networks the fit has not seen; single families were left out of it altogether", rows, wide=wide)
+    columns = console.error_columns({"name": "networks of"}, rows)
+    title = "Errors on networks the fit has not seen; single families were left out of it altogether"
+    console.table(title, rows, columns, wide, more=console.RARELY_ASKED)
     typer.echo(f"{card.kernels.rows} kernels; interval: {least.band.how}, times the doubt of each model")
 
 
 def _show_table(card: TableCard, out: Path, wide: bool) -> None:
-    rows = [{"rows": split, **_accuracies(errors)} for split, errors in card.errors.items() if isinstance(errors, dict)]
-    console.table(f"{card.regressor} for {card.target} -> {out}", rows, wide=wide)
+    rows = [{"rows": name, **console.error_row(errors)} for name, errors in card.errors.items() if isinstance(errors, dict)]
+    columns = console.error_columns({"rows": "rows"}, rows)
+    console.table(f"{card.regressor} for {card.target} -> {out}", rows, columns, wide, more=console.RARELY_ASKED)
     typer.echo(f"coverage: {_line(card.coverage)}")
     typer.echo(f"noise ceiling: {_line(card.noise_ceiling)}")
     for warning in card.warnings:
         typer.echo(f"  note: {warning}")
 
 
-def _percent(error: Mapping[str, float]) -> dict[str, str]:
-    return {f"{key} %": f"{100 * error[key]:.2f}" for key in ("mean_abs_error", "p95_abs_error", "max_abs_error", "bias")}
-
-
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _accuracies(errors: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in errors.items() if isinstance(value, int | float)}
-
-
 def _line(value: Any) -> str:
+    """What a card states of coverage or of a noise ceiling: whole numbers are counts, others are shares."""
     if isinstance(value, dict):
-        return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
-    return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        return ", ".join(f"{name} ({_line(v)})" if isinstance(v, dict) else f"{name} {_line(v)}" for name, v in value.items())
+    return "unknown" if value is None else f"{value:.2%}" if isinstance(value, float) else str(value)

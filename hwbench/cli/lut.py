@@ -63,7 +63,9 @@ def _print_diff(changes: Diff, everything: bool, wide: bool) -> None:
     typer.echo(changes.shift_text)
     rows = changes.as_rows(everything)
     if rows:
-        console.table("Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS, wide, more="own_change_percent reason")
+        console.table(
+            "Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS, wide, more="own_change_percent reason"
+        )
     for failure in changes.failed:
         typer.echo(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
     for name, alone in (("A", changes.only_a), ("B", changes.only_b)):

@@ -14,7 +14,19 @@ from hwbench.cli import _options as options
 if TYPE_CHECKING:
     from hwbench.predictor.model_latency import ModelLatency
 
-OF_TARGETS = ("device", "runtime", "threads", "batch", "dtype", "shape", "fill", "measure_missing", "layers", "statistic")
+OF_TARGETS = (
+    "device",
+    "runtime",
+    "threads",
+    "batch",
+    "dtype",
+    "shape",
+    "fill",
+    "measure_missing",
+    "layers",
+    "statistic",
+    "wide",
+)
 """Options that say nothing of rows of a table."""
 
 

@@ -41,6 +41,8 @@ def run(
         rows = [{"#": i, **{k: str(v) for k, v in each.items()}} for i, each in enumerate(chosen.architectures, start=1)]
         console.table(f"Measure these {len(rows)} on the new device", rows, wide=wide)
         return
+    if wide:
+        raise UsageError("--wide is for the table of --choose N; --measured FILE prints none: leave it out.")
     if measured is None or (output is None and out is None):
         raise UsageError("Give --measured FILE and --output FILE (or --device NAME --out DIR), or --choose N.")
     with console.progress("transferring"):

@@ -35,8 +35,10 @@ def run(
 def _show(done: dict[str, Any], wide: bool) -> None:
     """What was found, for people."""
     if done["accuracy"] is not None:
-        rows = [{"estimate": name, **{k: v for k, v in told.items() if k != "bias"}} for name, told in done["accuracy"].items()]
-        console.table(f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})", rows)
+        rows = [{"name": name, **console.error_row(told)} for name, told in done["accuracy"].items()]
+        title = f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})"
+        columns = console.error_columns({"name": "estimate"}, rows)
+        console.table(title, rows, columns, wide, more=f"{console.RARELY_ASKED} bias")
     if len(done["limits"]) > 1 or done["predictor"] is None:
         _limits(done["limits"], wide)
     if done["predictor"] is not None:

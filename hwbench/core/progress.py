@@ -27,6 +27,16 @@ def no_tick(taken: int, planned: int) -> None:
     """Nobody watches."""
 
 
+def both(one: Tick, other: Tick) -> Tick:
+    """Tells two."""
+
+    def tick(taken: int, planned: int) -> None:
+        one(taken, planned)
+        other(taken, planned)
+
+    return tick
+
+
 @dataclass(eq=False)
 class Step:
     """A part of some work: what it is, and how far it is where that was told."""
@@ -66,8 +76,9 @@ class Work:
 
     @property
     def counted(self) -> Step | None:
-        """The innermost step that has a count."""
-        return next((step for step in reversed(tuple(self.steps)) if step.planned), None)
+        """The innermost step that has a count; one around it, unless that is through with what it counted."""
+        inwards = tuple(self.steps)[::-1]
+        return next((step for step in inwards if step.planned and (step is inwards[0] or step.taken < step.planned)), None)
 
     @property
     def told(self) -> str:

@@ -35,6 +35,7 @@ from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
 from hwbench.core.process_pool import Workers
+from hwbench.core.progress import keeping, step
 from hwbench.optimize.problem import Values
 from hwbench.optimize.strategy.base import Strategy, make_strategy
 from hwbench.study import leaderboard, trace
@@ -231,7 +232,8 @@ def validate(
         if executor is None:
             registry.require_registered(kind, name)
     folder = folder_of(tables).resolve()
-    rows = registry.get("benchmark", table).read(folder)
+    with step(f"reading {table}"):
+        rows = registry.get("benchmark", table).read(folder)
     plan.check_table(rows)
     results, failed = _results(plan.runs(), folder, Path(out), workers, executor, tick)
     about = {
@@ -241,7 +243,8 @@ def validate(
         "seeds": seeds,
         "command": plan.command,
     }
-    return leaderboard.publish(plan.reported(results), about, failed, strategies, Path(out))
+    with step("writing the report"):
+        return leaderboard.publish(plan.reported(results), about, failed, strategies, Path(out))
 
 
 def _results(
@@ -252,7 +255,8 @@ def _results(
     results = read_log(log)
     missing = [run for run in runs if run not in results]
     failed = {}
-    with jsonl.appending(log) as append:
+    with jsonl.appending(log) as append, keeping(lambda: f"{len(results)} searches of this and earlier calls, in {log}"):
+        tick(len(runs) - len(missing), len(runs))
         for at, (run, result) in enumerate(_done(partial(attempt, tables=tables), missing, workers, executor), start=1):
             if "error" in result:
                 failed[run] = {**asdict(run), **result}
