@@ -178,6 +178,7 @@ def _reach(device: Device, workspace: Path) -> str:
 def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
     from dataclasses import asdict
 
+    from hwbench.core.command import command
     from hwbench.device.reached import reached
 
     document = {key: str(value) if key == "path" else value for key, value in asdict(device).items()}
@@ -190,3 +191,9 @@ def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
             for k, v in document.items()
         ]
         console.table(f"Device {document['name']}", rows, wide=wide)
+        if device.disturbed:
+            why = "; ".join(dict.fromkeys(device.disturbed.values()))
+            typer.echo(
+                f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed ({why}) and are not "
+                f"cited. When the machine is quiet, run: {command('device detect', workspace=workspace)}"
+            )

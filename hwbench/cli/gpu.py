@@ -38,9 +38,8 @@ def fit(
 
     if tables is None:
         raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
-    asked = {"leave_out": leave_out or (), "adapt_to": adapt, "measured": measured, "workspace": workspace}
     with console.progress("fitting GPU operators"):
-        stored = gpu_fit.make(tables, out, **asked)
+        stored = gpu_fit.make(tables, out, leave_out or (), adapt, measured, workspace)
     if json:
         card = {name: value for name, value in encode(stored).items() if name != "state"}
         console.emit_json({"folder": str(out), "card": card})

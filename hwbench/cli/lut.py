@@ -80,7 +80,7 @@ def _print_diff(changes: Diff, everything: bool, wide: bool) -> None:
 def compare(
     runtime: Annotated[
         list[str] | None,
-        typer.Option("--runtime", help="Repeat for several; others are multiples of the first. [default: all]"),
+        typer.Option("--runtime", help="Repeat for several; others are multiples of the first.", show_default="all"),
     ] = None,
     device: options.Device = "local",
     threads: options.Threads = 1,

@@ -18,9 +18,11 @@ def run(
     table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list tables).")],
     budget_percentile: Annotated[
         list[float] | None,
-        typer.Option("--budget-percentile", help="Of each device's latencies; repeat for several. [default: 10, 25, 50]"),
+        typer.Option("--budget-percentile", help="Of each device's latencies; repeat for several.", show_default="10, 25, 50"),
     ] = None,
-    device: Annotated[list[str] | None, typer.Option("--device", help="Only these devices; repeat. [default: all]")] = None,
+    device: Annotated[
+        list[str] | None, typer.Option("--device", help="Only these devices; repeat.", show_default="all")
+    ] = None,
     complete: Annotated[
         bool, typer.Option("--complete", help="Leave out devices that did not measure every network of the table.")
     ] = False,

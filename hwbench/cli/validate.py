@@ -15,17 +15,22 @@ def run(
     table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list tables).")],
     device: Annotated[list[str], typer.Option("--device", help="A device of the table; repeat for several.")],
     strategy: Annotated[
-        list[str] | None, typer.Option("--strategy", help="hwbench list strategies; repeat for several. [default: default]")
+        list[str] | None,
+        typer.Option("--strategy", help="hwbench list strategies; repeat for several.", show_default="default"),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Searches per device, seeds 0 .. N - 1.")] = 20,
     evaluations: Annotated[int, typer.Option("--evaluations", help="Architectures paid for per search.")] = 1000,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--setting", help="paid, known, predicted (latency learnt, free, guessed). [default: paid and known]"),
+        typer.Option(
+            "--setting", help="paid, known, predicted (latency learnt, free, guessed).", show_default="paid and known"
+        ),
     ] = None,
     budget: Annotated[
         list[int] | None,
-        typer.Option("--budget", help="Percentile of the latencies that is a budget; 0 for none. [default: 10, 25 and 50]"),
+        typer.Option(
+            "--budget", help="Percentile of the latencies that is a budget; 0 for none.", show_default="10, 25 and 50"
+        ),
     ] = None,
     tables: options.Tables = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of log, cards and report; run again to resume.")] = Path(

@@ -49,7 +49,7 @@ def rebuild(
     ]
     if not chosen:
         raise UsageError(f"There is no predictor in {place.root}.")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for folder in chosen:
         tick(len(rows), len(chosen))
         with step(f"{folder.parent.name}/{folder.name}"):
