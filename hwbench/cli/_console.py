@@ -74,7 +74,7 @@ def table(
         rows: Column -> value.
         columns: Column -> its head, in the order shown; those of the first row if not given.
         wide: Every column, each as wide as it needs to be.
-        more: Columns that are shown only then, with blanks between them.
+        more: Columns that are shown only then, or where the whole table fits; with blanks between them.
     """
     from rich.console import Console
     from rich.table import Table
@@ -85,21 +85,20 @@ def table(
     names = columns or {key: key for key in (rows[0] if rows else {})}
     alike = [key for key in names if key == "setting" and len({row.get(key) for row in rows}) == 1]
     title = ", ".join([title, *(str(rows[0][key]) for key in alike)])
-    left_out = {key for key in more.split() if not wide}.union(alike)
-    kept = {key: (head, [_cell(row.get(key)) for row in rows]) for key, head in names.items() if key not in left_out}
+    texts = {key: (head, [_cell(row.get(key)) for row in rows]) for key, head in names.items() if key not in alike}
     screen = layout.screen_width()
-    widths = layout.natural(list(kept.values())) if wide else layout.fitted(list(kept.values()), screen)
-    broken = [[layout.wrapped(cell, width) for cell in cells] for (_, cells), width in zip(kept.values(), widths, strict=False)]
-    shown = Table(show_lines=any("\n" in cell for column in broken for cell in column))
-    for (head, cells), width in zip(kept.values(), widths, strict=False):
-        justify: Literal["left", "right"] = "right" if all(map(_NUMBER.fullmatch, cells)) else "left"
-        shown.add_column(Text(layout.wrapped(head, width)), justify=justify, width=width, no_wrap=True, overflow="crop")
-    for line in zip(*broken, strict=True):
+    widths = layout.widths(texts, screen, more.split(), wide)
+    broken = {key: [layout.wrapped(cell, width) for cell in texts[key][1]] for key, width in widths.items()}
+    shown = Table(show_lines=any("\n" in cell for cells in broken.values() for cell in cells))
+    for key, width in widths.items():
+        justify: Literal["left", "right"] = "right" if all(map(_NUMBER.fullmatch, texts[key][1])) else "left"
+        shown.add_column(Text(layout.wrapped(names[key], width)), justify=justify, width=width, no_wrap=True, overflow="crop")
+    for line in zip(*broken.values(), strict=True):
         shown.add_row(*map(Text, line))
-    console = Console(width=max(layout.table_width(widths), screen))
+    console = Console(width=max(layout.table_width(list(widths.values())), screen))
     console.print(Text(layout.prose(title, screen), style="italic"), soft_wrap=True)
     console.print(shown)
-    if hidden := [head or key for key, head in names.items() if key not in alike and key not in list(kept)[: len(widths)]]:
+    if hidden := [head or key for key, (head, _) in texts.items() if key not in widths]:
         typer.echo(layout.prose(f"More columns: {', '.join(hidden)} (--wide)", screen))
 
 

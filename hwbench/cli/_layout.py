@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 COLUMNS, LEAST = 80, 40
 """Width where there is no terminal, and below which no terminal is taken at its word."""
@@ -24,6 +24,15 @@ def screen_width() -> int:
 def table_width(widths: Sequence[int]) -> int:
     """Of a table whose columns are so wide: a line and two blanks around each."""
     return sum(widths) + 3 * len(widths) + 1
+
+
+def widths(columns: Mapping[str, Column], screen: int, more: Sequence[str] = (), wide: bool = False) -> dict[str, int]:
+    """Of the columns that are shown, how wide each is: all where they fit or are asked for, else what fits without `more`."""
+    whole = dict(zip(columns, natural(list(columns.values())), strict=True))
+    if wide or table_width(list(whole.values())) <= screen:
+        return whole
+    main = {name: column for name, column in columns.items() if name not in more}
+    return dict(zip(main, fitted(list(main.values()), screen), strict=False))
 
 
 def natural(columns: Sequence[Column]) -> list[int]:

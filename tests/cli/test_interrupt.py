@@ -92,13 +92,13 @@ def test_a_profile(tmp_path):
     last = verb.interrupt()
     (journal,) = tmp_path.glob("luts/*/*.samples.jsonl")
     kept = re.fullmatch(r"hwbench: Interrupted\. Kept: (\d+) bursts measured now, in (\S+)\. To go on, run: (.*)", last)
-    assert kept[2] == str(journal.relative_to(tmp_path))
-    assert int(kept[1]) == lines(journal)
+    assert (tmp_path / kept[2]).samefile(journal)
+    assert 0 <= lines(journal) - int(kept[1]) <= 1  # the signal may come between a line and its count
     assert pasted(last) == list(asked)
     short = [{"0.000001": "10", "600": "0"}.get(word, word) for word in pasted(last)]
     found = json.loads(Verb(tmp_path, *short, "--json").end())
-    assert 0 < found["measured_rounds"]
-    assert lines(journal) >= int(kept[1]) + found["measured_rounds"]
+    assert (found["failed"], found["rows"]) == ({}, 18)
+    assert lines(journal) - found["measured_rounds"] - int(kept[1]) in (0, 1)  # it went on from there
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_a_search_with_an_accuracy_of_the_users_own(tmp_path, workers):
         r"To go on, run: .*",
         last,
     )
-    assert int(kept[1]) == lines(journal) - 1  # the first line says what they are
+    assert 1 <= lines(journal) - int(kept[1]) <= 2  # the first line says what they are
     (document,) = verb.out.read_text().splitlines()  # progress is not on stdout
     assert json.loads(document) == {"error": "Interrupted", "message": last.removeprefix("hwbench: ")}
     assert pasted(last) == list(asked)

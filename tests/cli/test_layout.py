@@ -72,10 +72,12 @@ def test_what_does_not_fit_is_named_and_wide_shows_it(capsys):
 
 
 def test_columns_shown_only_when_asked_for(capsys):
-    lines = shown(capsys, "Rows", [ROW], {"key": "key", "ms": "min ms", "reason": "reason"}, more="reason")
+    columns = {"key": "key", "ms": "min ms", "reason": "reason"}
+    lines = shown(capsys, "Rows", [ROW], columns, more="reason")
     assert "apart" not in "".join(lines)
     assert lines[-1] == "More columns: reason (--wide)"
-    assert "apart" in "".join(shown(capsys, "Rows", [ROW], {"key": "key", "reason": "reason"}, True, "reason"))
+    assert "apart" in "".join(shown(capsys, "Rows", [ROW], columns, True, "reason"))
+    assert "apart" in "".join(shown(capsys, "Rows", [{**ROW, "key": "relu()"}], columns, more="reason"))  # there is room
 
 
 def test_a_wide_terminal_is_used(capsys, monkeypatch):
