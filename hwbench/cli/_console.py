@@ -89,7 +89,8 @@ def table(
     screen = layout.screen_width()
     widths = layout.widths(texts, screen, more.split(), wide)
     broken = {key: [layout.wrapped(cell, width) for cell in texts[key][1]] for key, width in widths.items()}
-    shown = Table(show_lines=any("\n" in cell for cells in broken.values() for cell in cells))
+    # Where the first cell of a row has one line, it shows where the row begins.
+    shown = Table(show_lines=any("\n" in cell for cell in next(iter(broken.values()), [])))
     for key, width in widths.items():
         justify: Literal["left", "right"] = "right" if all(map(_NUMBER.fullmatch, texts[key][1])) else "left"
         shown.add_column(Text(layout.wrapped(names[key], width)), justify=justify, width=width, no_wrap=True, overflow="crop")

@@ -43,6 +43,8 @@ def natural(columns: Sequence[Column]) -> list[int]:
 def fitted(columns: Sequence[Column], screen: int) -> list[int]:
     """Widths of as many columns, from the first on, as fit a screen without a word being cut; of one at least."""
     least = [max(len(piece.rstrip()) for text in (head, *cells) for piece in _BREAKS.split(text)) for head, cells in columns]
+    if least:  # names are copied: they stay whole, unless they are very long
+        least[0] = max(least[0], min(natural(columns[:1])[0], screen // 2))
     while len(least) > 1 and table_width(least) > screen:
         least.pop()
     wanted, room = natural(columns[: len(least)]), screen - table_width([0] * len(least))

@@ -186,14 +186,21 @@ def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
     if json:
         console.emit_json(document)
     else:
-        rows = [
-            {"field": k, "value": ", ".join(map(str, v)) if isinstance(v, tuple | list) else str(v)}
-            for k, v in document.items()
-        ]
+        rows = [{"field": name, "value": _in_words(value)} for name, value in document.items() if value not in ({}, (), "")]
         console.table(f"Device {document['name']}", rows, wide=wide)
         if device.disturbed:
             why = "; ".join(dict.fromkeys(device.disturbed.values()))
-            typer.echo(
-                f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed ({why}) and are not "
-                f"cited. When the machine is quiet, run: {command('device detect', workspace=workspace)}"
+            again = (
+                f" When the machine is quiet, run: {command('device detect', workspace=workspace)}" if device.is_local else ""
             )
+            said = f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed"
+            typer.echo(f"{said} ({why}) and are not cited.{again}")
+
+
+def _in_words(value: object) -> str | None:
+    """A field of a device, for people."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value))
+    return None if value is None else str(value)

@@ -126,7 +126,8 @@ def detect(workspace: str | Path = ".") -> Device:
     cpu = environment.cpu_facts()
     cores = os.cpu_count() or 1
     caches = peaks.caches_bytes()
-    measured = [peaks.measure(threads, caches) for threads in sorted({1, cores})]
+    alone = peaks.measure(1, caches)
+    measured = [alone, *(peaks.less_with_more(alone, peaks.measure(threads, caches)) for threads in {cores} - {1})]
     disturbed = {name: each.disturbed for each in measured if each.disturbed for name in each.values}
     document = {
         "schema": VERSION,

@@ -105,6 +105,14 @@ def measure(threads: int, caches: dict[str, int]) -> Peaks:
     return Peaks({f"{name}_{threads}_threads": round(value, 1) for name, value in values.items()}, "; ".join(why))
 
 
+def less_with_more(one: Peaks, many: Peaks) -> Peaks:
+    """The peaks of many threads; disturbed where one of them is clearly less than what a single thread reached."""
+    pairs = zip(one.values.values(), many.values.values(), strict=True)
+    if not any(value < (1 - APART) * alone for alone, value in pairs):
+        return many
+    return Peaks(many.values, "; ".join(filter(None, [many.disturbed, "less than with 1 thread"])))
+
+
 def disturbance(before: Moment, after: Moment, threads: int, usable: int) -> list[str]:
     """What disturbed a measurement with so many threads between two moments, as far as this machine tells."""
     found = []
