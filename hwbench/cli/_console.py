@@ -196,7 +196,7 @@ def _bar(work: Work) -> Iterator[None]:
     def shown() -> Table:
         counted, line = work.counted, Table.grid(padding=(0, 1))
         bar = ProgressBar(counted.planned, counted.taken, width=BAR) if counted else ""
-        line.add_row(work.what, bar, work.told)
+        line.add_row(work.what, bar, work.told, work.elapsed)
         return line
 
     # What others print meanwhile is set above the bar, but never sent from a file to the screen. More refreshes would disturb

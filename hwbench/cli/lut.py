@@ -183,7 +183,8 @@ def show(
         "reason": "reason",
     }
     rows = in_doubt(editions.as_rows(lut)) if doubtful else editions.as_rows(lut)
-    console.table(table, rows, columns, wide, more="" if doubtful else "latency_median_ms reason")
+    numbers = "latency_min_ms spread_percent latency_median_ms"  # which the reason names where it matters
+    console.table(table, rows, columns, wide, more=numbers if doubtful else "latency_median_ms reason")
 
 
 @app.command()

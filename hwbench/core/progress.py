@@ -5,7 +5,7 @@ reaches whoever watches without being handed through every call; where nobody do
 as there is one screen.
 
     with watched() as work, lines(work), step("profiling") as tick:      as the command line does where there is no terminal
-        hwbench.profile(..., tick=tick)                 "hwbench: profiling, 412 of 5550 (7 %), 1:05 so far, about 13:30 left"
+        hwbench.profile(..., tick=tick)                 "[1:05] profiling: measuring, 412 of 5550 (7 %), about 13:30 left"
 """
 
 from __future__ import annotations
@@ -81,15 +81,18 @@ class Work:
         return next((step for step in inwards if step.planned and (step is inwards[0] or step.taken < step.planned)), None)
 
     @property
+    def elapsed(self) -> str:
+        """Since it began."""
+        return clock(time.monotonic() - self.began)
+
+    @property
     def told(self) -> str:
-        """How far it is, in words."""
-        words = []
-        if step := self.counted:
-            words.append(f"{step.taken} of {step.planned} ({step.taken / step.planned:.0%})".replace("%)", " %)"))
-        words.append(f"{clock(time.monotonic() - self.began)} so far")
-        if step and (left := step.left_s) is not None:
-            words.append(f"about {clock(left)} left")
-        return ", ".join(words)
+        """How far it is, in words; empty where nothing is counted."""
+        counted = self.counted
+        if counted is None:
+            return ""
+        done = f"{counted.taken} of {counted.planned} ({100 * counted.taken / counted.planned:.0f} %)"
+        return done if counted.left_s is None else f"{done}, about {clock(counted.left_s)} left"
 
 
 _work: Work | None = None
@@ -129,7 +132,7 @@ def lines(work: Work) -> Iterator[None]:
     def write() -> None:
         wait_s = FIRST_S
         while not ended.wait(wait_s):
-            stream.write(f"hwbench: {work.what}, {work.told}\n")
+            stream.write(f"[{work.elapsed}] {', '.join(filter(None, [work.what, work.told]))}\n")
             stream.flush()
             wait_s = EVERY_S
 

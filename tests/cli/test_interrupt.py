@@ -65,7 +65,7 @@ class Verb:
         _, left = psutil.wait_procs(below, timeout=30)
         assert not [each for each in left if each.status() != psutil.STATUS_ZOMBIE]
         *progress, last = self.log.read_text().splitlines()
-        assert all(re.match(r"hwbench: \S.*, \d+:\d\d so far", line) for line in progress), progress
+        assert all(re.match(r"\[\d+:\d\d\] \w", line) for line in progress), progress
         return last
 
     def end(self) -> str:
@@ -88,7 +88,7 @@ def test_a_profile(tmp_path):
     asked = ("profile", "--space", SPACE, "--precision", "0.000001", "--max-seconds", "600", "--workspace", ".")
     verb = Verb(tmp_path, *asked)
     verb.wait_for(lambda: any(lines(path) > 2 for path in tmp_path.glob("luts/*/*.samples.jsonl")))
-    verb.wait_for(lambda: verb.logged("hwbench: profiling"))
+    verb.wait_for(lambda: verb.logged("] profiling"))
     last = verb.interrupt()
     (journal,) = tmp_path.glob("luts/*/*.samples.jsonl")
     kept = re.fullmatch(r"hwbench: Interrupted\. Kept: (\d+) bursts measured now, in (\S+)\. To go on, run: (.*)", last)
@@ -109,7 +109,7 @@ def test_a_search_with_an_accuracy_of_the_users_own(tmp_path, workers):
     asked += ("--accuracy", "mine.py:evaluate", "--evaluations", "30", "--workers", workers, "--json")
     verb = Verb(tmp_path, *asked, seconds=0.3)
     journal = tmp_path / "found" / "accuracies.jsonl"
-    verb.wait_for(lambda: lines(journal) > 3 and verb.logged("hwbench: searching"))
+    verb.wait_for(lambda: lines(journal) > 3 and verb.logged("] searching"))
     last = verb.interrupt()
     kept = re.fullmatch(
         r"hwbench: Interrupted\. Kept: (\d+) accuracies, in found/accuracies\.jsonl; \d+ of 30 evaluations, in found\. "
@@ -130,7 +130,7 @@ def test_a_measurement_of_which_nothing_is_kept(tmp_path):
     export(SPACE, tmp_path / "archs.json", tmp_path / "model.onnx")
     asked = ("measure", "model.onnx", "--precision", "0.000001", "--max-processes", "99")
     verb = Verb(tmp_path, *asked)
-    verb.wait_for(lambda: verb.logged("hwbench: measuring"))
+    verb.wait_for(lambda: verb.logged("] measuring"))
     last = verb.interrupt()
     assert last == f"hwbench: Interrupted; of this command nothing is kept. To start again, run: hwbench {shlex.join(asked)}"
 
