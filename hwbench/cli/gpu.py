@@ -93,8 +93,9 @@ def predict(
     if taken:
         raise UsageError(f"{table} already has a column {', '.join(taken)}; rename it.")
     ops = datasheet.Ops.of(asked.to_pydict())
-    ms, _ = model.predict(sheet, ops)
-    low, high = model.bounds(sheet, ops)
+    with console.progress("predicting"):
+        ms, _ = model.predict(sheet, ops)
+        low, high = model.bounds(sheet, ops)
     for name, values in (("prediction", ms), ("low", low), ("high", high)):
         asked = asked.append_column(name, [values])
     schema.write_table(output, asked)

@@ -50,9 +50,10 @@ def run(
     if singular == "space":
         from hwbench.space import activity, slots
 
-        for row in rows:
-            space = registry.get("space", row["name"])
-            row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
+        with console.progress("counting architectures"):
+            for row in rows:
+                space = registry.get("space", row["name"])
+                row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
     if singular == "benchmark":
         from hwbench.accuracy.benchmark.base import grid_size
 

@@ -47,7 +47,8 @@ def diff(
     from hwbench.lut import diff as lut_diff
     from hwbench.lut import editions
 
-    changes = lut_diff.diff(editions.read(a), editions.read(b), setting)
+    with console.progress("comparing tables"):
+        changes = lut_diff.diff(editions.read(a), editions.read(b), setting)
     if json:
         console.emit_json(changes.document())
     else:
@@ -94,9 +95,10 @@ def compare(
     """Tell which runtime is fastest where, on one device."""
     from hwbench.study import compare_runtimes
 
-    done = compare_runtimes.compare(
-        device, runtimes=runtime or (), setting=options.setting(dtype, batch, threads), workspace=workspace, out=out
-    )
+    with console.progress("comparing runtimes"):
+        done = compare_runtimes.compare(
+            device, runtimes=runtime or (), setting=options.setting(dtype, batch, threads), workspace=workspace, out=out
+        )
     if json:
         console.emit_json(done)
         return
@@ -129,7 +131,8 @@ def history(
     from hwbench.lut import table as luts
 
     path = file or luts.find_lut(Target.of(runtime=runtime, workspace=workspace))
-    every = histories.editions(path)
+    with console.progress("reading the journal"):
+        every = histories.editions(path)
     if json:
         console.emit_json({"table": str(path), "editions": [edition.document() for edition in every]})
         return
@@ -167,7 +170,8 @@ def show(
     from hwbench.lut.verdict import in_doubt
 
     table = table or str(luts.find_lut(Target.of(runtime=runtime, workspace=workspace)))
-    lut = editions.read(table)
+    with console.progress("reading the table"):
+        lut = editions.read(table)
     if json:
         environment = dict(lut.environment.values)
         rows = in_doubt(editions.listing(lut)) if doubtful else editions.listing(lut)
@@ -208,9 +212,10 @@ def recover(
     if bad is not None:
         raise UsageError(f"--where takes COLUMN=VALUE, got '{bad}'.")
     columns = [name.strip() for name in features.split(",") if name.strip()]
-    recovered = op_costs.recover(
-        source, columns, target=target, device=device, out=out, shared=shared, where={a: b for a, _, b in pairs}
-    )
+    with console.progress("recovering costs"):
+        recovered = op_costs.recover(
+            source, columns, target=target, device=device, out=out, shared=shared, where={a: b for a, _, b in pairs}
+        )
     if json:
         console.emit_json({"out": str(out), "costs": [vars(each) for each in recovered.costs], "card": recovered.card})
         return

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
-from hwbench.core.progress import step
+from hwbench.core.progress import Tick, no_tick, step
 from hwbench.device.agent.message import PROTOCOL, decode, encode
 from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
@@ -116,7 +116,7 @@ def measure(
     plan: Plan,
     progress: Progress,
     record: Callable[[Sample, Mapping[str, Any]], None],
-    tick: Callable[[int, int], None] = lambda done, total: None,
+    tick: Tick = no_tick,
 ) -> None:
     """Measures every item until the policy is content; calls `record(sample, environment)` for each burst.
 

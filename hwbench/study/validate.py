@@ -35,7 +35,7 @@ from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
 from hwbench.core.process_pool import Workers
-from hwbench.core.progress import keeping, step
+from hwbench.core.progress import Tick, keeping, no_tick, step
 from hwbench.optimize.problem import Values
 from hwbench.optimize.strategy.base import Strategy, make_strategy
 from hwbench.study import leaderboard, trace
@@ -200,7 +200,7 @@ def validate(
     budgets: Sequence[int] = BUDGETS,
     workers: int = 1,
     executor: Executor | None = None,
-    tick: Callable[[int, int], None] = lambda done, total: None,
+    tick: Tick = no_tick,
 ) -> dict[str, Any]:
     """Runs what the log in `out` lacks, and writes report.md, summary.json and a card per strategy beside it.
 
@@ -248,7 +248,7 @@ def validate(
 
 
 def _results(
-    runs: Sequence[Run], tables: Path, folder: Path, workers: int, executor: Executor | None, tick: Callable[[int, int], None]
+    runs: Sequence[Run], tables: Path, folder: Path, workers: int, executor: Executor | None, tick: Tick
 ) -> tuple[dict[Run, dict[str, Any]], list[dict[str, Any]]]:
     """(everything the log has, what failed): runs it lacks are done now and logged as they end."""
     log = folder / "runs.jsonl"
