@@ -26,7 +26,7 @@ from hwbench.accuracy.scorer import Done, Scores, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
-from hwbench.core.progress import keeping
+from hwbench.core.progress import keep
 from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
 from hwbench.space.values import to_values
@@ -119,7 +119,7 @@ class FunctionScorer:
         answered = len(keys) - len(missing)
         done(answered)
         if missing:
-            with jsonl.appending(self._path) as append, keeping(lambda: f"{len(known)} accuracies, in {self._path}"):
+            with jsonl.appending(self._path) as append:
                 for key, outcome in self._ask(missing):
                     append({"genes": key, "failed" if isinstance(outcome, str) else "accuracy": outcome})
                     known[key] = outcome
@@ -183,6 +183,7 @@ class FunctionScorer:
                         found.taken[key] = self._theirs.taken.get(key, self._theirs.content)
                         append({"genes": key, "accuracy": outcome, "from": found.taken[key]})
             self._read = found
+            keep("accuracies", self._path, lambda: len(found.outcomes))
         return self._read
 
 

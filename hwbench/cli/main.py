@@ -105,7 +105,7 @@ class Verbs(TyperGroup):
 
 
 def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
-    """What whoever was at work keeps (core/progress.py: keeping), and the command as it was typed."""
+    """What whoever was at work keeps (core/progress.py: keep), and the command as it was typed."""
     kept, again = getattr(stop, "__notes__", []), shlex.join(["hwbench", *sys.argv[1:]])
     if kept:
         return Interrupted(f"Interrupted. Kept: {'; '.join(kept)}. To go on, run: {again}")

@@ -6,6 +6,7 @@ import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
+from hwbench.core.progress import watched
 
 
 def run(
@@ -22,7 +23,8 @@ def run(
     def say(text: str) -> None:
         typer.echo(text, err=json)
 
-    done = hwbench.quickstart(workspace, seed, say, console.progress, device, runtime)
+    with watched():  # all steps are one work: Ctrl-C tells what each of them leaves
+        done = hwbench.quickstart(workspace, seed, say, console.progress, device, runtime)
     if json:
         console.emit_json(done)
         return

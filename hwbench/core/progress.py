@@ -68,6 +68,8 @@ class Work:
 
     steps: list[Step] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    kept: dict[tuple[str, object], list[Callable[[], int]]] = field(default_factory=dict)
+    """(of what, where) -> what counts how much of it outlives the work, whoever stops it."""
 
     @property
     def what(self) -> str:
@@ -115,13 +117,30 @@ def step(what: str) -> Iterator[Tick]:
 
 @contextmanager
 def watched() -> Iterator[Work]:
-    """The work that is done in here; steps of other threads count as well."""
+    """The work that is done in here; steps of other threads count as well.
+
+    Where Ctrl-C ends it, the exception carries what is kept: the command line says so (cli/main.py).
+    """
     global _work
     before, _work = _work, Work()
+    work = _work
     try:
-        yield _work
+        yield work
+    except KeyboardInterrupt as stop:
+        for (what, where), counts in work.kept.items():
+            stop.add_note(f"{sum(count() for count in counts)} {what}, in {where}")
+        raise
     finally:
         _work = before
+    if before is not None:  # what a part of some work leaves, the work leaves
+        for named, counts in work.kept.items():
+            before.kept.setdefault(named, []).extend(counts)
+
+
+def keep(what: str, where: object, count: Callable[[], int]) -> None:
+    """States that so many of something are stored somewhere from now on, as they come."""
+    if _work is not None:
+        _work.kept.setdefault((what, where), []).append(count)
 
 
 @contextmanager
@@ -143,16 +162,6 @@ def lines(work: Work) -> Iterator[None]:
     finally:
         ended.set()
         writer.join()
-
-
-@contextmanager
-def keeping(kept: Callable[[], str]) -> Iterator[None]:
-    """Where Ctrl-C ends what is done in here, it carries what is kept of it: the command line says so (cli/main.py)."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        stop.add_note(kept())
-        raise
 
 
 def clock(seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwbench.core.errors import MeasurementError
-from hwbench.core.progress import Tick, both, keeping, step
+from hwbench.core.progress import Tick, both, keep, step
 from hwbench.device.agent.environment import Environment
 from hwbench.device.transport.base import WorkerLost
 from hwbench.lut.journal import Entry, Journal
@@ -31,9 +31,9 @@ def measure_into(
             writer.append(sample, setting, Environment(environment or here.values), editions[sample.key])
             taken.append(sample)
 
-        kept = keeping(lambda: f"{len(taken)} bursts measured now, in {journal.path}")
+        keep("bursts measured now", journal.path, lambda: len(taken))
         try:
-            with kept, step("measuring") as told:
+            with step("measuring") as told:
                 host.measure(items, plan, progress, record, both(tick, told))
         except WorkerLost as lost:
             raise MeasurementError(

@@ -35,7 +35,7 @@ from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
 from hwbench.core.process_pool import Workers
-from hwbench.core.progress import Tick, keeping, no_tick, step
+from hwbench.core.progress import Tick, keep, no_tick, step
 from hwbench.optimize.problem import Values
 from hwbench.optimize.strategy.base import Strategy, make_strategy
 from hwbench.study import leaderboard, trace
@@ -255,7 +255,8 @@ def _results(
     results = read_log(log)
     missing = [run for run in runs if run not in results]
     failed = {}
-    with jsonl.appending(log) as append, keeping(lambda: f"{len(results)} searches of this and earlier calls, in {log}"):
+    keep("searches of this and earlier calls", log, lambda: len(results))
+    with jsonl.appending(log) as append:
         tick(len(runs) - len(missing), len(runs))
         for at, (run, result) in enumerate(_done(partial(attempt, tables=tables), missing, workers, executor), start=1):
             if "error" in result:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hwbench.core import progress
-from hwbench.core.progress import Step, both, clock, keeping, lines, no_tick, step, watched
+from hwbench.core.progress import Step, both, clock, keep, lines, no_tick, step, watched
 
 
 def test_a_step_nobody_watches_costs_nothing():
@@ -87,16 +87,24 @@ def test_short_work_is_silent(capsys):
 
 
 def test_ctrl_c_carries_what_is_kept():
-    taken = []
+    taken: list[int] = []
+
+    def part() -> None:
+        with watched():
+            keep("bursts", "journal", lambda: len(taken))
+            taken.append(1)
 
     def work() -> None:
-        with keeping(lambda: "the folder"), keeping(lambda: f"{len(taken)} bursts"):
-            taken.append(1)
-            raise KeyboardInterrupt
+        keep("nobody", "watches", lambda: 0)
+        with watched():
+            part()
+            with watched():
+                keep("of 9 evaluations", "folder", lambda: 4)
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as stop:
         work()
-    assert stop.value.__notes__ == ["1 bursts", "the folder"]
+    assert stop.value.__notes__ == ["4 of 9 evaluations, in folder", "1 bursts, in journal"]
 
 
 def test_clock():
