@@ -181,7 +181,7 @@ def _cell(value: Any) -> str:
 @contextmanager
 def progress(title: str) -> Iterator[Tick]:
     """Tells on stderr how far the work in here is: a bar on a terminal, else a line now and then; gives the tick it takes."""
-    with watched() as work, _bar(work) if sys.stderr.isatty() else lines(work), step(title) as tick:
+    with watched() as work, step(title) as tick, _bar(work) if sys.stderr.isatty() else lines(work):
         yield tick
 
 

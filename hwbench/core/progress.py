@@ -4,7 +4,7 @@ A function that takes long is given a `Tick`. Parts of it that have no count say
 reaches whoever watches without being handed through every call; where nobody does, it costs nothing. One watches at a time,
 as there is one screen.
 
-    with watched() as work, lines(work), step("profiling") as tick:      as the command line does where there is no terminal
+    with watched() as work, step("profiling") as tick, lines(work):      as the command line does where there is no terminal
         hwbench.profile(..., tick=tick)                 "[1:05] profiling: measuring, 412 of 5550 (7 %), about 13:30 left"
 """
 

@@ -36,6 +36,11 @@ def evaluate(architecture):
 """
 
 
+def answer_ctrl_c() -> None:
+    """A shell starts jobs in the background with the signal ignored, and those below inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Verb:
     """A verb in a group of processes of its own."""
 
@@ -45,9 +50,9 @@ class Verb:
         environment.pop("COLUMNS", None)
         with self.log.open("wb") as log, self.out.open("wb") as out:
             command = [sys.executable, "-W", "error", "-m", "hwbench", *map(str, words)]
-            self.process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True
-            )
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
+            how = {"start_new_session": True, "preexec_fn": answer_ctrl_c}
+            self.process = subprocess.Popen(command, cwd=folder, env=environment, **streams, **how)
 
     def wait_for(self, seen: Callable[[], bool]) -> None:
         while not seen():

@@ -88,7 +88,8 @@ def test_predict_fit_search_and_report(searched, tmp_path):
     run("export", "--arch", tmp_path / "archs.json", "--out", tmp_path / "model.onnx")
     check("predict", "--space", SPACE, "--arch", tmp_path / "archs.json", *place)
     shown = check("predict", tmp_path / "model.onnx", "--device", EPYC)
-    assert "More columns: first layer (--wide)" in shown
+    assert "first layer (--wide)" in shown
+    assert "price" in shown.partition("More columns")[0]
     fitted = check("fit", "--space", SPACE, "--networks", 4, "--holdout", 4, "--stored", *place)
     assert "mean error" in " ".join(fitted.split())
     assert "%" in fitted
