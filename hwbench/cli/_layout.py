@@ -43,10 +43,13 @@ def natural(columns: Sequence[Column]) -> list[int]:
 def fitted(columns: Sequence[Column], screen: int) -> list[int]:
     """Widths of as many columns, from the first on, as fit a screen without a word being cut; of one at least."""
     least = [max(len(piece.rstrip()) for text in (head, *cells) for piece in _BREAKS.split(text)) for head, cells in columns]
-    if least:  # names are copied: they stay whole, unless they are very long
-        least[0] = max(least[0], min(natural(columns[:1])[0], screen // 2))
+    shortest, whole = least[:1], natural(columns[:1])
+    least[:1] = [max(least[0], min(whole[0], screen // 2)) for _ in shortest]  # names are copied: whole, unless very long
     while len(least) > 1 and table_width(least) > screen:
-        least.pop()
+        if least[0] > max(shortest[0], screen // 3):
+            least[0] -= 1
+        else:
+            least.pop()
     wanted, room = natural(columns[: len(least)]), screen - table_width([0] * len(least))
     most = max(wanted, default=0)
     while sum(widths := [max(low, min(each, most)) for low, each in zip(least, wanted, strict=True)]) > room and most > 0:

@@ -56,7 +56,7 @@ def test_a_table_without_a_terminal_has_80_columns(capsys):
     lines = shown(capsys, "Rows", [ROW, {**ROW, "ms": 20.5}])
     assert lines[0] == "Rows, fp32"  # what all rows share is said once
     assert max(map(len, lines)) <= 80
-    assert "│ dim=240,hidden=960," in "\n".join(lines)
+    assert "│ hidden=960,norm=pre,tokens=197) " in "\n".join(lines)
     assert "   ms ┃" in lines[2]  # numbers stand on the right
 
 
