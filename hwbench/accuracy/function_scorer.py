@@ -26,6 +26,7 @@ from hwbench.accuracy.scorer import Done, Scores, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
+from hwbench.core.progress import keep
 from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
 from hwbench.space.values import to_values
@@ -182,6 +183,7 @@ class FunctionScorer:
                         found.taken[key] = self._theirs.taken.get(key, self._theirs.content)
                         append({"genes": key, "accuracy": outcome, "from": found.taken[key]})
             self._read = found
+            keep("accuracies", self._path, lambda: len(found.outcomes))
         return self._read
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
-LEAST, WIDE = 8, 180
-"""Width below which no column is squeezed; width of everything where nobody says how wide the terminal is."""
+from hwbench.core.progress import Tick, Work, lines, step, watched
+
+BAR, REFRESHES = 20, 2
+"""Of progress on a terminal: how wide, and how often a second."""
+_NUMBER = re.compile(r"-|[+-]?\d[\d.,e+-]*( ?%)?")
+"""A cell that stands on the right; no number is a dash."""
 MAIN_COLUMNS = {
     "network": "network",
     "predicted_ms": "predicted ms",
@@ -31,6 +36,21 @@ PREDICTED_COLUMNS = {
     "upper_ms": "upper ms",
 }
 """The same where nothing could be measured."""
+ERROR_COLUMNS = {
+    "n": "n",
+    "mean_abs_error": "mean error",
+    "median_abs_error": "median error",
+    "p95_abs_error": "p95 error",
+    "max_abs_error": "max error",
+    "bias": "bias",
+    "within_5": "within 5 %",
+    "within_10": "within 10 %",
+    "kendall_tau": "Kendall tau",
+    "spearman": "Spearman",
+}
+"""How good predictions are (core/stats.py), as `error_row` has it; all but counts and rank correlations are shares."""
+RARELY_ASKED = "median_abs_error within_5 within_10"
+"""Of these, what only --wide shows."""
 
 
 def emit_json(document: Any) -> None:
@@ -41,31 +61,57 @@ def emit_json(document: Any) -> None:
     typer.echo(json.dumps(without_nan(encode(document)), allow_nan=False, default=str))
 
 
-def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> None:
+def table(
+    title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None, wide: bool = False, more: str = ""
+) -> None:
     """A table a person can read; numbers right-aligned, None as a dash; a setting all rows share is said once.
 
-    Text is text, never markup. Where no terminal gives a width, there is room for an op's key on one line.
+    Where there is no terminal, it is as wide as one of 80 columns. What does not fit is wrapped by words; columns that do not
+    fit even so are left out, the last ones first, and it is said which.
+
+    Args:
+        title: Above it.
+        rows: Column -> value.
+        columns: Column -> its head, in the order shown; those of the first row if not given.
+        wide: Every column, each as wide as it needs to be.
+        more: Columns that are shown only then, or where the whole table fits; with blanks between them.
     """
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
+
+    from hwbench.cli import _layout as layout
 
     names = columns or {key: key for key in (rows[0] if rows else {})}
-    alike = {k for k in names if k == "setting" and len({row.get(k) for row in rows}) == 1}
-    names = {key: head for key, head in names.items() if key not in alike}
+    alike = [key for key in names if key == "setting" and len({row.get(key) for row in rows}) == 1]
     title = ", ".join([title, *(str(rows[0][key]) for key in alike)])
-    shown = Table(title=escape(title), title_justify="left")
-    for key, head in names.items():
-        numeric = all(isinstance(row.get(key), int | float | None) and not isinstance(row.get(key), bool) for row in rows)
-        longest = max((len(_cell(row.get(key))) for row in rows), default=0)
-        least = min(longest, LEAST)
-        shown.add_column(escape(head), justify="right" if numeric else "left", overflow="fold", min_width=least)
-    for row in rows:
-        shown.add_row(*(escape(_cell(row.get(key))) for key in names))
-    console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=WIDE)
+    texts = {key: (head, [_cell(row.get(key)) for row in rows]) for key, head in names.items() if key not in alike}
+    screen = layout.screen_width()
+    widths = layout.widths(texts, screen, more.split(), wide)
+    broken = {key: [layout.wrapped(cell, width) for cell in texts[key][1]] for key, width in widths.items()}
+    # Where the first cell of a row has one line, it shows where the row begins.
+    shown = Table(show_lines=any("\n" in cell for cell in next(iter(broken.values()), [])))
+    for key, width in widths.items():
+        justify: Literal["left", "right"] = "right" if all(map(_NUMBER.fullmatch, texts[key][1])) else "left"
+        shown.add_column(Text(layout.wrapped(names[key], width)), justify=justify, width=width, no_wrap=True, overflow="crop")
+    for line in zip(*broken.values(), strict=True):
+        shown.add_row(*map(Text, line))
+    console = Console(width=max(layout.table_width(list(widths.values())), screen))
+    console.print(Text(layout.prose(title, screen), style="italic"), soft_wrap=True)
     console.print(shown)
+    if hidden := [head or key for key, (head, _) in texts.items() if key not in widths]:
+        typer.echo(layout.prose(f"More columns: {', '.join(hidden)} (--wide)", screen))
+
+
+def error_row(errors: Mapping[str, Any]) -> dict[str, Any]:
+    """How good predictions are, shares in percent."""
+    told = {name: errors[name] for name in ERROR_COLUMNS if name in errors}
+    return {name: value if name in ("n", "kendall_tau", "spearman") else f"{value:.2%}" for name, value in told.items()}
+
+
+def error_columns(first: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns of a table of such rows: those named first, then what the rows tell of errors."""
+    return {**first, **{name: head for name, head in ERROR_COLUMNS.items() if any(name in row for row in rows)}}
 
 
 def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
@@ -133,19 +179,34 @@ def _cell(value: Any) -> str:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with time left on stderr; gives the tick function a library call takes."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+def progress(title: str) -> Iterator[Tick]:
+    """Tells on stderr how far the work in here is: a bar on a terminal, else a line now and then; gives the tick it takes."""
+    with watched() as work, step(title) as tick, _bar(work) if sys.stderr.isatty() else lines(work):
+        yield tick
 
-    columns = (
-        TextColumn(title),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+@contextmanager
+def _bar(work: Work) -> Iterator[None]:
+    """What is done, a bar where there is a count, and the time left."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    def shown() -> Table:
+        counted, line = work.counted, Table.grid(padding=(0, 1))
+        bar = ProgressBar(counted.planned, counted.taken, width=BAR) if counted else ""
+        line.add_row(work.what, bar, work.told, work.elapsed)
+        return line
+
+    # What others print meanwhile is set above the bar, but never sent from a file to the screen. More refreshes would disturb
+    # what is being measured.
+    both = sys.stdout.isatty()
+    with Live(
+        get_renderable=shown,
+        console=Console(stderr=True),
+        refresh_per_second=REFRESHES,
+        transient=True,
+        redirect_stdout=both,
+    ):
+        yield

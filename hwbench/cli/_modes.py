@@ -128,18 +128,20 @@ def _json_written(given: Given) -> bool:
 
 
 NO_JSON = "without --json, which holds all"
+EVERYWHERE = (Only(("wide",), NO_JSON, lambda given: "json" not in given),)
+"""What holds for every verb."""
 TARGET = "device runtime threads batch dtype workspace"
 EFFORT = "precision max_processes max_seconds seed json"
 
 VERBS: Mapping[str, Verb] = {
-    "device detect": _one("workspace json"),
-    "device add": _one("name like ssh option python folder workspace json"),
+    "device detect": _one("workspace wide json"),
+    "device add": _one("name like ssh option python folder workspace wide json"),
     "device setup": _one("name runtime workspace json"),
-    "device check": _one("seconds json"),
-    "device show": _one("name workspace json"),
-    "device list": _one("workspace json"),
+    "device check": _one("seconds wide json"),
+    "device show": _one("name workspace wide json"),
+    "device list": _one("workspace wide json"),
     "list": _one(
-        "kind workspace json",
+        "kind workspace wide json",
         Only(
             ("workspace",),
             "for predictors and devices, which lie there",
@@ -157,38 +159,40 @@ VERBS: Mapping[str, Verb] = {
         ),
         (Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),),
     ),
-    "lut diff": _one("a b setting everything json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
-    "lut compare": _one(f"runtime out json {TARGET}"),
-    "lut history": Verb((_mode("file json", "FILE.parquet", "file"), _mode("runtime workspace json"))),
-    "lut show": Verb((_mode("table json", "FILE.parquet", "table"), _mode("runtime workspace json"))),
-    "lut recover": _one("source features out target device shared where json"),
+    "lut diff": _one("a b setting everything wide json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
+    "lut compare": _one(f"runtime out wide json {TARGET}"),
+    "lut history": Verb((_mode("file wide json", "FILE.parquet", "file"), _mode("runtime workspace wide json"))),
+    "lut show": Verb(
+        (_mode("table doubtful wide json", "FILE.parquet", "table"), _mode("runtime workspace doubtful wide json"))
+    ),
+    "lut recover": _one("source features out target device shared where wide json"),
     "table import": _one(f"file style source where out json {TARGET}"),
     "fit": Verb(
         (
             _mode(
                 "source space beside features target out regressor where noise_column twins repeats rising limit coverage "
-                "tables device seed json",
+                "tables device seed wide json",
                 "--from",
                 "source",
                 "features out",
             ),
-            _mode(f"kernels space no_references {TARGET} networks holdout seed stored json", "--kernels", "kernels"),
-            _mode(f"space {TARGET} predictor networks holdout seed stored json", "--space", "space"),
+            _mode(f"kernels space no_references {TARGET} networks holdout seed stored wide json", "--kernels", "kernels"),
+            _mode(f"space {TARGET} predictor networks holdout seed stored wide json", "--space", "space"),
         ),
         # 1 changes nothing, and cards of older versions say it.
         (Only(("repeats",), "with --noise-column", lambda given: "noise_column" in given or given["repeats"] == 1),),
     ),
     "predict": Verb(
         (
-            _mode(f"model out shape fill measure_missing layers statistic json {TARGET}", "MODEL.onnx", "model"),
+            _mode(f"model out shape fill measure_missing layers statistic wide json {TARGET}", "MODEL.onnx", "model"),
             _mode("predictor source out workspace json", "--predictor", "predictor source", "predictor source out"),
-            _mode(f"space arch out statistic json {TARGET}", "--space SPACE --arch FILE", "space arch", "space arch"),
+            _mode(f"space arch out statistic wide json {TARGET}", "--space SPACE --arch FILE", "space arch", "space arch"),
         ),
         (Only(("layers",), NO_JSON, lambda given: "json" not in given),),
     ),
     "transfer": Verb(
         (
-            _mode("known features choose output json", "--choose", "choose"),
+            _mode("known features choose output wide json", "--choose", "choose"),
             _mode("known features measured output coverage out device json", "--measured", "measured", "output|out"),
         ),
         (
@@ -197,13 +201,13 @@ VERBS: Mapping[str, Verb] = {
         ),
     ),
     "gpu fit": _one(
-        "out tables leave_out adapt measured workspace json",
+        "out tables leave_out adapt measured workspace wide json",
         Only(("measured",), "with --adapt", lambda given: "adapt" in given),
     ),
-    "gpu predict": _one("predictor gpu table output measured workspace json"),
-    "rebuild": _one("predictors tables workspace json"),
+    "gpu predict": _one("predictor gpu table output measured workspace wide json"),
+    "rebuild": _one("predictors tables workspace wide json"),
     "measure": _one(
-        f"models strict scenario shape fill against fail_if_slower out raw {TARGET} {EFFORT}",
+        f"models strict scenario shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",
         Only(("strict",), "with --dtype int8", lambda given: given.get("dtype") == "int8"),
         Only(
             ("fail_if_slower",),
@@ -214,7 +218,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "search": _one(
         f"space out budget_ms budget {TARGET} strategy objective proxy accuracy reuse tables statistic evaluations gamma plain "
-        "uncertified limit workers seed json",
+        "uncertified limit workers seed wide json",
         Only(("proxy",), "without --accuracy, which it would stand in for", lambda given: "accuracy" not in given),
         Only(("reuse",), "with --accuracy FILE.py:NAME", _function),
         Only(("tables",), "with --accuracy and the name of a benchmark", _benchmark),
@@ -227,13 +231,13 @@ VERBS: Mapping[str, Verb] = {
             _limited("latency_ms", "instructions_m", "memory_mb", "peak_memory"),
         ),
     ),
-    "validate": _one("table device strategy seeds evaluations setting budget tables out workers json"),
-    "specialise": _one("table budget_percentile device complete tables out json"),
-    "verify": _one("result random space workspace seed json"),
-    "report": _one("result out space workspace json"),
-    "quickstart": _one("device runtime workspace seed json"),
+    "validate": _one("table device strategy seeds evaluations setting budget tables out workers wide json"),
+    "specialise": _one("table budget_percentile device complete tables out wide json"),
+    "verify": _one("result random space workspace seed wide json"),
+    "report": _one("result out space workspace wide json"),
+    "quickstart": _one("device runtime workspace seed wide json"),
     "check-part": _one(
-        "part kind tables device workspace json", Only(("workspace",), "with --device", lambda given: "device" in given)
+        "part kind tables device workspace wide json", Only(("workspace",), "with --device", lambda given: "device" in given)
     ),
 }
 

@@ -44,6 +44,7 @@ SpaceOfSearch = Annotated[
 Workspace = Annotated[Path, typer.Option("--workspace", help="Folder for devices/, luts/, predictors/, reports/.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same result.")]
 Json = Annotated[bool, typer.Option("--json", help="Last line of stdout is one JSON document.")]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns of a table, wider than the screen.")]
 Statistic = Annotated[str, typer.Option("--statistic", help="min (what the machine can do) or p50 (what a user feels).")]
 Precision = Annotated[float, typer.Option("--precision", help="Agreement asked of three processes' minima, relative.")]
 MaxProcesses = Annotated[int, typer.Option("--max-processes", help="Cap on fresh worker processes per row.")]

@@ -17,6 +17,7 @@ def run(
     tables: Annotated[Path | None, typer.Option(help="Of a benchmark: folder of tables (default: HWBENCH_TABLES).")] = None,
     device: Annotated[str, typer.Option(help="Of a transport: the device it goes to.")] = "",
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Check a part against the contract of its kind: every check, ok or failed with the reason; exit code 1 if one failed."""
@@ -27,13 +28,14 @@ def run(
         from hwbench.device import files
 
         settings["device"] = files.get(device, workspace)
-    found, outcomes = check_part(part, kind, **settings)
+    with console.progress(f"checking {part}"):
+        found, outcomes = check_part(part, kind, **settings)
     failed = sum(outcome.status == FAILED for outcome in outcomes)
     rows = [{"check": o.check, "status": o.status, "reason": o.reason or None} for o in outcomes]
     if json:
         console.emit_json({"part": part, "kind": found, "passed": not failed, "checks": rows})
     else:
-        console.table(f"{found} {part}", rows)
+        console.table(f"{found} {part}", rows, wide=wide)
         left = sum(outcome.status == SKIPPED for outcome in outcomes)
         skipped = f", {left} could not be checked here" if left else ""
         typer.echo(f"{found} {part}: {len(rows) - failed - left} of {len(rows)} checks kept{skipped}, {failed} failed.")

@@ -19,11 +19,13 @@ app = typer.Typer(
 
 
 @app.command()
-def detect(workspace: options.Workspace = options.HERE, json: options.Json = False) -> None:
+def detect(workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False) -> None:
     """Write devices/<name>.toml for this machine; peaks are measured by two short kernels."""
     from hwbench.device import files
 
-    _show(files.detect(workspace), workspace, json)
+    with console.progress("detecting this machine"):
+        found = files.detect(workspace)
+    _show(found, workspace, wide, json)
 
 
 @app.command()
@@ -37,13 +39,14 @@ def add(
     python: Annotated[str, typer.Option("--python", help="The Python to run there, unless it is python3.")] = "",
     folder: Annotated[str, typer.Option("--folder", help="Where the agent goes there, unless it is the usual place.")] = "",
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Write devices/<name>.toml for a board that ssh reaches; never overwrites one, and does not reach for it yet."""
     from hwbench.device import files
 
     made = files.add(name, like, ssh, options=option or (), workspace=workspace, python=python, folder=folder)
-    _show(made, workspace, json)
+    _show(made, workspace, wide, json)
 
 
 @app.command()
@@ -88,6 +91,7 @@ def setup(
 @app.command()
 def check(
     seconds: Annotated[float, typer.Option("--seconds", help="Length of the noise reading.")] = 3.0,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Tell whether this machine is fit to be measured on, now; changes nothing.
@@ -97,8 +101,6 @@ def check(
     from collections import Counter
     from dataclasses import asdict
 
-    from rich.markup import escape
-
     from hwbench.device import health
 
     with console.progress("checking") as tick:
@@ -107,9 +109,8 @@ def check(
     if json:
         console.emit_json({"verdict": verdict, "findings": [asdict(finding) for finding in findings]})
         return
-    # Findings name processes, and any of them may be called like markup.
-    rows = [{key: escape(value) for key, value in asdict(finding).items()} for finding in findings]
-    console.table("This machine, now", rows, {"name": "check", "status": "status", "found": "found", "advice": "what to do"})
+    columns = {"name": "check", "status": "status", "found": "found", "advice": "what to do"}
+    console.table("This machine, now", [asdict(finding) for finding in findings], columns, wide)
     counts = Counter(finding.status for finding in findings)
     warnings = "1 warning" if counts["warning"] == 1 else f"{counts['warning']} warnings"
     typer.echo(f"{verdict}: {counts['bad']} bad, {warnings}, {counts['good']} good, {counts['unreadable']} unreadable.")
@@ -119,16 +120,17 @@ def check(
 def show(
     name: Annotated[str, typer.Argument(help="'local' or a device's name.")] = "local",
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Show one device."""
     from hwbench.device import files
 
-    _show(files.get(name, workspace), workspace, json)
+    _show(files.get(name, workspace), workspace, wide, json)
 
 
 @app.command("list")
-def list_devices(workspace: options.Workspace = options.HERE, json: options.Json = False) -> None:
+def list_devices(workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False) -> None:
     """List every known device: what is known of it (table, predictor, data sheet) and what can be asked of it."""
     from hwbench.core.workspace import Workspace
     from hwbench.device import files
@@ -151,7 +153,8 @@ def list_devices(workspace: options.Workspace = options.HERE, json: options.Json
         }
         for device, known in devices
     ]
-    console.table("Devices", rows, {"name": "name", "reach": "reached", "known": "what is known", "asked": "what can be asked"})
+    columns = {"name": "name", "reach": "reached", "known": "what is known", "asked": "what can be asked"}
+    console.table("Devices", rows, columns, wide)
 
 
 def _facts(d: Device) -> dict[str, object]:
@@ -172,9 +175,10 @@ def _reach(device: Device, workspace: Path) -> str:
     return f"{device.reach}, {word}"
 
 
-def _show(device: Device, workspace: Path, json: bool) -> None:
+def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
     from dataclasses import asdict
 
+    from hwbench.core.command import command
     from hwbench.device.reached import reached
 
     document = {key: str(value) if key == "path" else value for key, value in asdict(device).items()}
@@ -182,8 +186,21 @@ def _show(device: Device, workspace: Path, json: bool) -> None:
     if json:
         console.emit_json(document)
     else:
-        rows = [
-            {"field": k, "value": ", ".join(map(str, v)) if isinstance(v, tuple | list) else str(v)}
-            for k, v in document.items()
-        ]
-        console.table(f"Device {document['name']}", rows)
+        rows = [{"field": name, "value": _in_words(value)} for name, value in document.items() if value not in ({}, (), "")]
+        console.table(f"Device {document['name']}", rows, wide=wide)
+        if device.disturbed:
+            why = "; ".join(dict.fromkeys(device.disturbed.values()))
+            again = (
+                f" When the machine is quiet, run: {command('device detect', workspace=workspace)}" if device.is_local else ""
+            )
+            said = f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed"
+            typer.echo(f"{said} ({why}) and are not cited.{again}")
+
+
+def _in_words(value: object) -> str | None:
+    """A field of a device, for people."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value))
+    return None if value is None else str(value)

@@ -25,7 +25,8 @@ def run(
     """Write an architecture as one whole ONNX model."""
     import hwbench
 
-    done = hwbench.export(space, arch, out, index=index, batch=batch, weights=weights)
+    with console.progress("exporting"):
+        done = hwbench.export(space, arch, out, index=index, batch=batch, weights=weights)
     if json:
         console.emit_json(done)
     else:

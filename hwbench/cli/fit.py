@@ -67,6 +67,7 @@ def run(
     holdout: Annotated[int, typer.Option("--holdout", help="Networks measured to state the error, per space.")] = 16,
     seed: options.Seed = 0,
     stored: Annotated[bool, typer.Option("--stored", help="Measure nothing: use networks measured before.")] = False,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Fit a latency predictor: for networks of spaces, for any ONNX model (--kernels), or to a table (--from)."""
@@ -75,6 +76,7 @@ def run(
             source,
             spaces=space or [],
             out=out,
+            wide=wide,
             json=json,
             features=_names(features),
             target=target,
@@ -103,36 +105,36 @@ def run(
         "stored": stored,
     }
     if kernels:
-        fit_kernels(space or [], {**asked, "references": not no_references}, json)
+        fit_kernels(space or [], {**asked, "references": not no_references}, wide, json)
     else:
-        fit_networks(space or [], {**asked, "predictor": predictor}, json)
+        fit_networks(space or [], {**asked, "predictor": predictor}, wide, json)
 
 
-def fit_networks(spaces: list[str], asked: Mapping[str, Any], json: bool) -> None:
+def fit_networks(spaces: list[str], asked: Mapping[str, Any], wide: bool, json: bool) -> None:
     """A predictor of the spaces' networks."""
     import hwbench
 
-    with console.progress("measuring networks") as tick:
+    with console.progress("fitting") as tick:
         done = hwbench.fit(spaces, tick=tick, **asked)
     if json:
         console.emit_json({"folder": str(done.folder), "card": done.card})
     else:
-        _show_networks(done)
+        _show_networks(done, wide)
 
 
-def fit_kernels(spaces: list[str], asked: Mapping[str, Any], json: bool) -> None:
+def fit_kernels(spaces: list[str], asked: Mapping[str, Any], wide: bool, json: bool) -> None:
     """A predictor of any ONNX model, by its kernels."""
     from hwbench.predictor import onnx_fit
 
-    with console.progress("measuring networks") as tick:
+    with console.progress("fitting") as tick:
         card = onnx_fit.fit_models(spaces, tick=tick, **asked)
     if json:
         console.emit_json({"card": _but(card, "kernels")})
     else:
-        _show_kernels(card)
+        _show_kernels(card, wide)
 
 
-def fit_table(source: str, spaces: list[str], out: Path, features: list[str], json: bool, **asked: Any) -> None:
+def fit_table(source: str, spaces: list[str], out: Path, features: list[str], wide: bool, json: bool, **asked: Any) -> None:
     """A predictor of a column of anyone's table."""
     from hwbench.core.errors import UsageError
     from hwbench.predictor.tabular import fit
@@ -141,11 +143,12 @@ def fit_table(source: str, spaces: list[str], out: Path, features: list[str], js
         raise UsageError(f"With --from, --space names the one space its rows are a sample of; {len(spaces)} were given.")
     if not features:
         raise UsageError("--features names no column; write A,B,C.")
-    card = fit.fit_table(source, features, out=out, space=spaces[0] if spaces else None, **asked)
+    with console.progress("fitting"):
+        card = fit.fit_table(source, features, out=out, space=spaces[0] if spaces else None, **asked)
     if json:
         console.emit_json({"folder": str(out), "card": _but(card, "state", "encodings")})
     else:
-        _show_table(card, out)
+        _show_table(card, out, wide)
 
 
 def _but(card: TableCard | OnnxCard, *left_out: str) -> dict[str, Any]:
@@ -155,13 +158,15 @@ def _but(card: TableCard | OnnxCard, *left_out: str) -> dict[str, Any]:
     return {name: value for name, value in encode(card).items() if name not in left_out}
 
 
-def _show_networks(done: Fitted) -> None:
+def _show_networks(done: Fitted, wide: bool) -> None:
     rows = [
-        {"statistic": statistic, "space": name, **{k: error[k] for k in ("n", "kendall_tau")}, **_percent(error)}
+        {"statistic": statistic, "space": name, **console.error_row(error)}
         for statistic, part in done.card.statistics.items()
         for name, error in {"all": part.holdout, **part.holdout_by_space}.items()
     ]
-    console.table(f"Errors on networks the fit has not seen -> {done.folder}", rows)
+    columns = console.error_columns({"statistic": "statistic", "space": "space"}, rows)
+    title = f"Errors on networks the fit has not seen -> {done.folder}"
+    console.table(title, rows, columns, wide, more=console.RARELY_ASKED)
     if done.card.additivity:
         typer.echo(f"predictor {done.card.predictor}: {done.card.additivity['why']}")
     if band := done.card.statistics["min"].band:
@@ -172,38 +177,34 @@ def _show_networks(done: Fitted) -> None:
         )
 
 
-def _show_kernels(card: OnnxCard) -> None:
+def _show_kernels(card: OnnxCard, wide: bool) -> None:
     least = card.statistics["min"]
     rows = [
-        {"networks of": name, "n": error["n"], **_percent(error)}
+        {"name": name, **console.error_row(error)}
         for name, error in {"all, families known": least.holdout or {}, **(least.unseen_family or {})}.items()
     ]
-    console.table("Errors on networks the fit has not seen; single families were left out of it altogether", rows)
+    columns = console.error_columns({"name": "networks of"}, rows)
+    title = "Errors on networks the fit has not seen; single families were left out of it altogether"
+    console.table(title, rows, columns, wide, more=console.RARELY_ASKED)
     typer.echo(f"{card.kernels.rows} kernels; interval: {least.band.how}, times the doubt of each model")
 
 
-def _show_table(card: TableCard, out: Path) -> None:
-    rows = [{"rows": split, **_accuracies(errors)} for split, errors in card.errors.items() if isinstance(errors, dict)]
-    console.table(f"{card.regressor} for {card.target} -> {out}", rows)
+def _show_table(card: TableCard, out: Path, wide: bool) -> None:
+    rows = [{"rows": name, **console.error_row(errors)} for name, errors in card.errors.items() if isinstance(errors, dict)]
+    columns = console.error_columns({"rows": "rows"}, rows)
+    console.table(f"{card.regressor} for {card.target} -> {out}", rows, columns, wide, more=console.RARELY_ASKED)
     typer.echo(f"coverage: {_line(card.coverage)}")
     typer.echo(f"noise ceiling: {_line(card.noise_ceiling)}")
     for warning in card.warnings:
         typer.echo(f"  note: {warning}")
 
 
-def _percent(error: Mapping[str, float]) -> dict[str, str]:
-    return {f"{key} %": f"{100 * error[key]:.2f}" for key in ("mean_abs_error", "p95_abs_error", "max_abs_error", "bias")}
-
-
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _accuracies(errors: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in errors.items() if isinstance(value, int | float)}
-
-
 def _line(value: Any) -> str:
+    """What a card states of coverage or of a noise ceiling: whole numbers are counts, others are shares."""
     if isinstance(value, dict):
-        return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
-    return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        return ", ".join(f"{name} ({_line(v)})" if isinstance(v, dict) else f"{name} {_line(v)}" for name, v in value.items())
+    return "unknown" if value is None else f"{value:.2%}" if isinstance(value, float) else str(value)

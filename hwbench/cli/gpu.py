@@ -28,6 +28,7 @@ def fit(
     adapt: Annotated[str, typer.Option("--adapt", help="A GPU of the table to adapt to; its error is then stated.")] = "",
     measured: Annotated[int, typer.Option("--measured", help="Ops of that GPU to show.")] = 30,
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Fit on NeuSight's table of GPU operators and store the predictor."""
@@ -37,7 +38,8 @@ def fit(
 
     if tables is None:
         raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
-    stored = gpu_fit.make(tables, out, leave_out=leave_out or (), adapt_to=adapt, measured=measured, workspace=workspace)
+    with console.progress("fitting GPU operators"):
+        stored = gpu_fit.make(tables, out, leave_out or (), adapt, measured, workspace)
     if json:
         card = {name: value for name, value in encode(stored).items() if name != "state"}
         console.emit_json({"folder": str(out), "card": card})
@@ -50,11 +52,11 @@ def fit(
                 row[f"{how} error %"] = _percent(stored.errors[how][kind][name])
                 row[f"{how} covered %"] = _percent((stored.coverage or {})[how][kind].get(name))
             rows.append(row)
-    console.table(f"Errors on GPUs left out in turn -> {out}", rows)
+    console.table(f"Errors on GPUs left out in turn -> {out}", rows, wide=wide)
     for title, by_kind in list(stored.errors.items())[2:]:
         inside = (stored.coverage or {})[title]
         rows = [{"kind": k, "error %": _percent(v), "covered %": _percent(inside[k])} for k, v in by_kind.items()]
-        console.table(title, rows)
+        console.table(title, rows, wide=wide)
 
 
 @app.command()
@@ -67,6 +69,7 @@ def predict(
         Path | None, typer.Option("--measured", help="Parquet of ops measured on that GPU: the same columns and latency_ms.")
     ] = None,
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Predict ops on a GPU; measured ops of it, if given, correct the prediction."""
@@ -90,8 +93,9 @@ def predict(
     if taken:
         raise UsageError(f"{table} already has a column {', '.join(taken)}; rename it.")
     ops = datasheet.Ops.of(asked.to_pydict())
-    ms, _ = model.predict(sheet, ops)
-    low, high = model.bounds(sheet, ops)
+    with console.progress("predicting"):
+        ms, _ = model.predict(sheet, ops)
+        low, high = model.bounds(sheet, ops)
     for name, values in (("prediction", ms), ("low", low), ("high", high)):
         asked = asked.append_column(name, [values])
     schema.write_table(output, asked)
@@ -104,7 +108,7 @@ def predict(
         return
     console.predictor_of("latency_ms", used, "GPUs, each left out in turn")
     known = f"{len(seen)} measured ops" if measured is not None else "its data sheet only"
-    console.table(f"ms on {sheet.name}, from {known}; {len(ops)} ops -> {output}", rows)
+    console.table(f"ms on {sheet.name}, from {known}; {len(ops)} ops -> {output}", rows, wide=wide)
     if unread:
         typer.echo(f"Columns kept but not read: {', '.join(unread)}.")
 

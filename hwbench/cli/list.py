@@ -27,16 +27,17 @@ DEVICES = "devices"
 def run(
     kind: Annotated[str | None, typer.Argument(help=f"One of {', '.join((*PLURALS, DEVICES))}; without it, these.")] = None,
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """List what is registered: parts by name with what they are; fitted predictors with their errors; devices."""
     if kind is None:
-        _kinds(workspace, json)
+        _kinds(workspace, wide, json)
         return
     if kind in (DEVICES, "device"):
         from hwbench.cli.device import list_devices
 
-        list_devices(workspace, json)
+        list_devices(workspace, wide, json)
         return
     from hwbench.core import registry
     from hwbench.core.errors import UnknownName
@@ -49,9 +50,10 @@ def run(
     if singular == "space":
         from hwbench.space import activity, slots
 
-        for row in rows:
-            space = registry.get("space", row["name"])
-            row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
+        with console.progress("counting architectures"):
+            for row in rows:
+                space = registry.get("space", row["name"])
+                row.update(size=f"{activity.size(space):.3g}", ops=str(len(slots.distinct_specs(space))))
     if singular == "benchmark":
         from hwbench.accuracy.benchmark.base import grid_size
 
@@ -63,10 +65,10 @@ def run(
     if json:
         console.emit_json(rows)
     else:
-        console.table(kind.capitalize(), rows, {key: key for row in rows for key in row})
+        console.table(kind.capitalize(), rows, {key: key for row in rows for key in row}, wide, more="kind ceiling data")
 
 
-def _kinds(workspace: Path, json: bool) -> None:
+def _kinds(workspace: Path, wide: bool, json: bool) -> None:
     """What can be listed, and how many there are of each."""
     from hwbench.core import registry
     from hwbench.core.workspace import Workspace
@@ -79,7 +81,7 @@ def _kinds(workspace: Path, json: bool) -> None:
     if json:
         console.emit_json(rows)
     else:
-        console.table("What can be listed", rows)
+        console.table("What can be listed", rows, wide=wide)
 
 
 def _fitted(workspace: object) -> list[dict[str, str]]:

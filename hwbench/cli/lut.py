@@ -37,6 +37,7 @@ def diff(
     b: Table,
     setting: Annotated[str | None, typer.Option("--setting", help="Only this one, e.g. fp32-b1-t1-back-to-back.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="List unchanged rows too.")] = False,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Tell what changed from table A to table B beyond noise.
@@ -46,14 +47,15 @@ def diff(
     from hwbench.lut import diff as lut_diff
     from hwbench.lut import editions
 
-    changes = lut_diff.diff(editions.read(a), editions.read(b), setting)
+    with console.progress("comparing tables"):
+        changes = lut_diff.diff(editions.read(a), editions.read(b), setting)
     if json:
         console.emit_json(changes.document())
     else:
-        _print_diff(changes, everything)
+        _print_diff(changes, everything, wide)
 
 
-def _print_diff(changes: Diff, everything: bool) -> None:
+def _print_diff(changes: Diff, everything: bool, wide: bool) -> None:
     """What differs in the environments, a summary, the rows, and what only one table has."""
     typer.echo(f"A: {changes.a}\nB: {changes.b}")
     for difference in changes.environment:
@@ -62,7 +64,9 @@ def _print_diff(changes: Diff, everything: bool) -> None:
     typer.echo(changes.shift_text)
     rows = changes.as_rows(everything)
     if rows:
-        console.table("Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS)
+        console.table(
+            "Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS, wide, more="own_change_percent reason"
+        )
     for failure in changes.failed:
         typer.echo(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
     for name, alone in (("A", changes.only_a), ("B", changes.only_b)):
@@ -77,7 +81,7 @@ def _print_diff(changes: Diff, everything: bool) -> None:
 def compare(
     runtime: Annotated[
         list[str] | None,
-        typer.Option("--runtime", help="Repeat for several; others are multiples of the first. [default: all]"),
+        typer.Option("--runtime", help="Repeat for several; others are multiples of the first.", show_default="all"),
     ] = None,
     device: options.Device = "local",
     threads: options.Threads = 1,
@@ -85,14 +89,16 @@ def compare(
     dtype: options.Dtype = "fp32",
     out: Annotated[Path, typer.Option("--out", help="Folder for compare.md, .csv, .json and .svg.")] = Path("compared"),
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Tell which runtime is fastest where, on one device."""
     from hwbench.study import compare_runtimes
 
-    done = compare_runtimes.compare(
-        device, runtimes=runtime or (), setting=options.setting(dtype, batch, threads), workspace=workspace, out=out
-    )
+    with console.progress("comparing runtimes"):
+        done = compare_runtimes.compare(
+            device, runtimes=runtime or (), setting=options.setting(dtype, batch, threads), workspace=workspace, out=out
+        )
     if json:
         console.emit_json(done)
         return
@@ -101,7 +107,8 @@ def compare(
         {"kind": kind["kind"], "rows": kind["rows"], **{each: compare_runtimes.cell(kind, each) for each in runtimes}}
         for kind in done["kinds"]
     ]
-    console.table(f"{done['device']}, {done['setting']}: multiples of {done['base']} (rows led, of these clearly)", rows)
+    title = f"{done['device']}, {done['setting']}: multiples of {done['base']} (rows led, of these clearly)"
+    console.table(title, rows, wide=wide)
     for name, told in runtimes.items():
         if told["refused"]:
             typer.echo(f"{name} refused {len(told['refused'])} rows.")
@@ -115,6 +122,7 @@ def history(
     file: Annotated[Path | None, typer.Argument(help="FILE.parquet; this machine's table if left out.")] = None,
     runtime: options.Runtime = "onnxruntime",
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """List every edition the journal beside a table holds."""
@@ -123,7 +131,8 @@ def history(
     from hwbench.lut import table as luts
 
     path = file or luts.find_lut(Target.of(runtime=runtime, workspace=workspace))
-    every = histories.editions(path)
+    with console.progress("reading the journal"):
+        every = histories.editions(path)
     if json:
         console.emit_json({"table": str(path), "editions": [edition.document() for edition in every]})
         return
@@ -140,7 +149,7 @@ def history(
         "cpu": "CPU",
         "settings": "settings",
     }
-    console.table(f"Editions of {path}", [edition.as_row() for edition in every], columns)
+    console.table(f"Editions of {path}", [edition.as_row() for edition in every], columns, wide, more="edition cpu settings")
 
 
 @app.command()
@@ -148,20 +157,25 @@ def show(
     table: Annotated[
         str | None, typer.Argument(help="FILE.parquet, or FILE.parquet@N; this machine's table if left out.")
     ] = None,
+    doubtful: Annotated[bool, typer.Option("--doubtful", help="Only rows that failed or are in doubt, worst first.")] = False,
     runtime: options.Runtime = "onnxruntime",
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Show the rows of a table or of one of its older editions."""
     from hwbench.device.target import Target
     from hwbench.lut import editions
     from hwbench.lut import table as luts
+    from hwbench.lut.verdict import in_doubt
 
     table = table or str(luts.find_lut(Target.of(runtime=runtime, workspace=workspace)))
-    lut = editions.read(table)
+    with console.progress("reading the table"):
+        lut = editions.read(table)
     if json:
         environment = dict(lut.environment.values)
-        console.emit_json({"table": table, "environment": environment, "rows": editions.listing(lut)})
+        rows = in_doubt(editions.listing(lut)) if doubtful else editions.listing(lut)
+        console.emit_json({"table": table, "environment": environment, "rows": rows})
         return
     columns = {
         "key": "key",
@@ -172,7 +186,9 @@ def show(
         "verdict": "verdict",
         "reason": "reason",
     }
-    console.table(table, editions.as_rows(lut), columns)
+    rows = in_doubt(editions.as_rows(lut)) if doubtful else editions.as_rows(lut)
+    numbers = "latency_min_ms spread_percent latency_median_ms"  # which the reason names where it matters
+    console.table(table, rows, columns, wide, more=numbers if doubtful else "latency_median_ms reason")
 
 
 @app.command()
@@ -184,20 +200,22 @@ def recover(
     device: Annotated[str, typer.Option("--device", help="What was measured, for the card.")] = "unknown",
     shared: Annotated[bool, typer.Option("--shared", help="A level costs the same in every place of a list.")] = False,
     where: Annotated[list[str] | None, typer.Option("--where", help="COLUMN=VALUE: only such rows; repeatable.")] = None,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Recover costs per operator from latencies of whole networks, where operators cannot be timed alone."""
     from hwbench.predictor.tabular import op_costs
 
     columns = [name.strip() for name in features.split(",") if name.strip()]
-    recovered = op_costs.recover(
-        source, columns, target=target, device=device, out=out, shared=shared, where=options.pairs("--where", where)
-    )
+    with console.progress("recovering costs"):
+        recovered = op_costs.recover(
+            source, columns, target=target, device=device, out=out, shared=shared, where=options.pairs("--where", where)
+        )
     if json:
         console.emit_json({"out": str(out), "costs": [vars(each) for each in recovered.costs], "card": recovered.card})
         return
     rows = [{k: v for k, v in vars(each).items() if k != "place" or not shared} for each in recovered.costs]
-    console.table(f"Costs on {device}; every network pays {recovered.constant_ms:.4g} ms -> {out}", rows)
+    console.table(f"Costs on {device}; every network pays {recovered.constant_ms:.4g} ms -> {out}", rows, wide=wide)
     error = recovered.errors
     typer.echo(
         f"left-out networks: mean error {error['mean_abs_error']:.2%}, Spearman {error['spearman']:.4f}"

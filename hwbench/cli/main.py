@@ -10,14 +10,16 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hwbench import __version__, cli
 from hwbench.cli._checked import CheckedCommand
-from hwbench.core.errors import HwbenchError, MissingOps
+from hwbench.core.errors import HwbenchError, Interrupted, MissingOps
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
@@ -49,6 +51,7 @@ def build() -> typer.Typer:
     """The application with all verbs."""
     app = typer.Typer(
         name="hwbench",
+        cls=Verbs,
         help="How fast a network runs on a device, and the best network that is fast enough.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -88,9 +91,28 @@ def main() -> None:
     except HwbenchError as error:
         _fail(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("hwbench: interrupted; everything measured so far is stored, run the same command to go on.", err=True)
-        sys.exit(130)
+    except KeyboardInterrupt as stop:  # before a verb began
+        _fail(_interrupted(stop))
+        sys.exit(Interrupted.exit_code)
+
+
+class Verbs(TyperGroup):
+    """All verbs: Ctrl-C in one of them ends in one line. Typer on its own would end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the verb."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _interrupted(stop) from None
+
+
+def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
+    """What whoever was at work keeps (core/progress.py: keep), and the command as it was typed."""
+    kept, again = getattr(stop, "__notes__", []), shlex.join(["hwbench", *sys.argv[1:]])
+    if kept:
+        return Interrupted(f"Interrupted. Kept: {'; '.join(kept)}. To go on, run: {again}")
+    return Interrupted(f"Interrupted; of this command nothing is kept. To start again, run: {again}")
 
 
 def _fail(error: HwbenchError) -> None:

@@ -63,6 +63,7 @@ def run(
     seed: options.Seed = 0,
     out: Out = None,
     raw: Raw = False,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Measure any ONNX file: percentiles, minimum, throughput, start-up, memory; several files: which is faster.
@@ -110,7 +111,7 @@ def run(
     if json:
         console.emit_json(document)
     else:
-        _print(done, f"{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}")
+        _print(done, f"{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}", wide)
         console.say_written(written)
     if any(each.get("too_slow") for each in done):
         accept = options.typed(context, without=("fail_if_slower",)) if str(against).upper() == LAST else ""
@@ -136,7 +137,7 @@ def _policy(models: int, precision: float, max_processes: int | None, max_second
     )
 
 
-def _print(done: list[dict[str, Any]], how: str) -> None:
+def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     """A column for every model, their verdicts, and how they compare with the first and with what was measured before."""
     from hwbench.study import measure_page
 
@@ -145,7 +146,7 @@ def _print(done: list[dict[str, Any]], how: str) -> None:
     cells = [measure_page.lines(d) for d in done]
     rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
     title = f"{first['model'] if len(done) == 1 else 'models'}: {how}"
-    console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}})
+    console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}}, wide)
     for d in done:
         typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")
         for note in d["notes"]:

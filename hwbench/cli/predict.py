@@ -47,6 +47,7 @@ def run(
     layers: Annotated[int, typer.Option("--layers", help="Slowest kernels of a model to list.")] = 12,
     workspace: options.Workspace = options.HERE,
     statistic: options.Statistic = "min",
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Predict a latency: of an ONNX model, of architectures of a space, or of every row of a table."""
@@ -68,19 +69,21 @@ def run(
                 {**asked, "shapes": options.shapes(shape), "fills": options.fills(fill), "measure_missing": measure_missing},
                 layers,
                 out,
+                wide,
                 json,
             )
     elif space is not None and arch is not None:
-        _architectures(space, arch, asked, out, json)
+        _architectures(space, arch, asked, out, wide, json)
 
 
-def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path | None, json: bool) -> None:
+def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path | None, wide: bool, json: bool) -> None:
     import hwbench
     from hwbench.study import answer_files
 
     if out is not None:
         answer_files.check_ending(out, answer_files.OF_ARCHITECTURES, "answers for architectures")
-    answers = hwbench.predict(space, arch, **asked)
+    with console.progress("predicting"):
+        answers = hwbench.predict(space, arch, **asked)
     first = answers[0]
     shared = {key: first[key] for key in ("device", "runtime", "setting", "statistic", "source", "certified", "predictor")}
     document = {"space": space, **shared, "predictions": answers}
@@ -95,7 +98,7 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path |
     ]  # fmt: skip
     console.predictor("latency_ms", space, first["predictor"])
     typer.echo(f"from {first['source']}")
-    console.table(f"{space} on {first['device']} / {first['runtime']} / {first['setting']}", rows)
+    console.table(f"{space} on {first['device']} / {first['runtime']} / {first['setting']}", rows, wide=wide)
     console.say_written(written)
 
 
@@ -103,7 +106,8 @@ def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bo
     from hwbench.predictor import card
     from hwbench.predictor.tabular import fit
 
-    done = fit.predict_table(card.find(predictor, workspace), source, output)
+    with console.progress("predicting"):
+        done = fit.predict_table(card.find(predictor, workspace), source, output)
     if json:
         console.emit_json(done)
         return
@@ -111,23 +115,23 @@ def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bo
     typer.echo(f"{done['output']}: {done['rows']} rows, with prediction, low and high ({done['coverage']:.0%} interval)")
 
 
-def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None, json: bool) -> None:
+def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None, wide: bool, json: bool) -> None:
     import hwbench
     from hwbench.core.typed_json import encode
     from hwbench.study import answer_files
 
     if out is not None:
         answer_files.check_ending(out, answer_files.OF_A_MODEL, "a model's answer")
-    with console.progress("measuring kernels") as tick:
+    with console.progress("predicting") as tick:
         found: ModelLatency = hwbench.predict(model, **asked, tick=tick)
-    document = {
-        **encode(found), "calibration_ms": found.calibration_ms, "coverage": found.coverage, "shares": found.shares,
-    }  # fmt: skip
-    written = [] if out is None else answer_files.write_model(found, document, out, asked["workspace"])
+        document = {
+            **encode(found), "calibration_ms": found.calibration_ms, "coverage": found.coverage, "shares": found.shares,
+        }  # fmt: skip
+        written = [] if out is None else answer_files.write_model(found, document, out, asked["workspace"])
     if json:
         console.emit_json(document)
         return
-    console.table(*_slowest(found, layers))
+    console.table(*_slowest(found, layers), wide=wide, more="layer")
     if found.fused:
         typer.echo(f"fused by {found.runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
     console.predictor_of("latency_ms", found.predictor, "networks of families left out in turn")
@@ -150,8 +154,8 @@ def _percent(found: ModelLatency) -> dict[str, float]:
     return rounded
 
 
-def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:
-    """The kernels that take most of a model's time, repeats together, then all else: title and rows, which add up."""
+def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
+    """The kernels that take most of a model's time, repeats together, then all else: title, rows, which add up, and columns."""
     from hwbench.predictor.model_latency import CALIBRATION
     from hwbench.study import time_split
 
@@ -162,7 +166,7 @@ def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:
             "times": kernel.runs,
             "ms": kernel.latency_ms,
             "price": first.price + ("" if first.measured else f", +-{first.doubt:.0%}"),
-            "first layer": first.name,
+            "layer": first.name,
         }
         for kernel in kernels[:n]
         for first in kernel.layers[:1]
@@ -172,6 +176,6 @@ def _slowest(found: ModelLatency, n: int) -> tuple[str, list[dict[str, Any]]]:
         rows.append({"kernel": f"{len(rest)} other kernel{'s' * (len(rest) > 1)}", "times": times, "ms": rest_ms})
     rows.append({"kernel": CALIBRATION, "ms": found.calibration_ms, "price": "by whole networks"})
     rows.append({"kernel": "all", "ms": found.latency_ms})
-    columns = ("kernel", "times", "ms", "share", "price", "first layer")
-    shown = [{**dict.fromkeys(columns), **row, "share": f"{row['ms'] / found.latency_ms:.1%}"} for row in rows]
-    return f"Where the time goes: {len(found.layers)} kernels, {len(kernels)} different", shown
+    columns = {"kernel": "kernel", "times": "times", "ms": "ms", "share": "share", "price": "price", "layer": "first layer"}
+    shown = [{**row, "share": f"{row['ms'] / found.latency_ms:.1%}"} for row in rows]
+    return f"Where the time goes: {len(found.layers)} kernels, {len(kernels)} different", shown, columns

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import ProfileResult
 
-SHOWN = 8
-"""Doubtful rows listed before the rest is only counted."""
+SHOWN = 5
+"""Rows that failed, and rows in doubt, that are listed before the rest is only counted."""
 
 Spaces = Annotated[
     list[str] | None,
@@ -164,13 +164,13 @@ def _detected(
 
 
 def _say_doubts(done: ProfileResult | ActiveResult) -> None:
+    """The rows that failed and the worst of those in doubt, and where the others are."""
     from hwbench.core.command import command
 
-    for key, why in done.failed.items():
-        typer.echo(f"  failed: {key}: {why}")
-    for key, why in list(done.doubtful.items())[:SHOWN]:
-        typer.echo(f"  {key}: {why}")
-    if len(done.doubtful) > SHOWN:
-        typer.echo(f"  and {len(done.doubtful) - SHOWN} more: {command('lut show', done.path)}")
+    for word, rows in (("failed: ", done.failed), ("", done.doubtful)):
+        for key, why in list(rows.items())[:SHOWN]:
+            typer.echo(f"  {word}{key}: {why}")
+    if hidden := sum(max(len(rows) - SHOWN, 0) for rows in (done.failed, done.doubtful)):
+        typer.echo(f"  and {hidden} more: {command('lut show', done.path, doubtful=True)}")
     if done.doubtful:
         typer.echo("  Measure on with a higher --max-processes, or see what disturbs: hwbench device check")

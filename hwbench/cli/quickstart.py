@@ -6,6 +6,7 @@ import typer
 
 from hwbench.cli import _console as console
 from hwbench.cli import _options as options
+from hwbench.core.progress import watched
 
 
 def run(
@@ -13,6 +14,7 @@ def run(
     runtime: options.Runtime = "onnxruntime",
     workspace: options.Workspace = options.HERE,
     seed: options.Seed = 0,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """The whole flow on this machine or a device of yours: table, predictor, search, measured winner, report."""
@@ -21,10 +23,11 @@ def run(
     def say(text: str) -> None:
         typer.echo(text, err=json)
 
-    done = hwbench.quickstart(workspace, seed, say, console.progress, device, runtime)
+    with watched():  # all steps are one work: Ctrl-C tells what each of them leaves
+        done = hwbench.quickstart(workspace, seed, say, console.progress, device, runtime)
     if json:
         console.emit_json(done)
         return
-    console.table("Measured", done["table"], console.MAIN_COLUMNS)
+    console.table("Measured", done["table"], console.MAIN_COLUMNS, wide)
     typer.echo(done["answer"])
     typer.echo(f"report: {done['html']}")

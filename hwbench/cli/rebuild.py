@@ -16,15 +16,17 @@ def run(
     ] = None,
     tables: options.Tables = None,
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Build predictors again by the command their cards state, elsewhere, and compare errors and coverage."""
     import hwbench
 
-    rows = hwbench.rebuild(predictors or [], tables, workspace)
+    with console.progress("building predictors again") as tick:
+        rows = hwbench.rebuild(predictors or [], tables, workspace, tick)
     if json:
         console.emit_json(rows)
     else:
-        console.table("Rebuilt from their cards", [{k: row[k] for k in ("name", "same", "why")} for row in rows])
+        console.table("Rebuilt from their cards", [{k: row[k] for k in ("name", "same", "why")} for row in rows], wide=wide)
     if any(row["same"] is False for row in rows):
         raise typer.Exit(1)

@@ -21,7 +21,8 @@ def run(
     """Draw random architectures of a space, uniform over gene values."""
     import hwbench
 
-    drawn = hwbench.sample(space, n, seed=seed, out=out)
+    with console.progress("drawing"):
+        drawn = hwbench.sample(space, n, seed=seed, out=out)
     if json or out is None:
         console.emit_json(drawn.document())
     else:

@@ -78,6 +78,7 @@ def run(
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes that score, where a score is expensive.")] = 1,
     seed: options.Seed = 0,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Find the best architecture within a budget (latency or any other cost) and other limits."""
@@ -93,11 +94,11 @@ def run(
     if json:
         console.emit_json(done)
         return
-    _show(done)
+    _show(done, wide)
     console.next_step("verify", out, space, workspace)
 
 
-def _show(done: dict[str, Any]) -> None:
+def _show(done: dict[str, Any], wide: bool) -> None:
     """What was found, for people."""
     from hwbench.optimize.settings import Settings
 
@@ -125,7 +126,7 @@ def _show(done: dict[str, Any]) -> None:
     rows = [{"#": i, **finalist} for i, finalist in enumerate(about["finalists"])]
     shown = {"#": "#", **{name: head for name, head in columns.items() if name in rows[0]}}
     title = f"{asked.space} within {asked.asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget"
-    console.table(title, rows, shown)
+    console.table(title, rows, shown, wide)
     if about["failed"]:
         reasons = "; ".join(f"{count} x {why}" for why, count in about["failed"].items())
         typer.echo(

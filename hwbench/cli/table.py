@@ -44,9 +44,10 @@ def import_table(
 
     setting = options.setting(dtype, batch, threads)
     chosen = options.pairs("--where", where)
-    done = importers_import_table.import_table(
-        file, style, device, source, runtime=runtime, setting=setting, where=chosen, out=out, workspace=workspace
-    )
+    with console.progress("importing"):
+        done = importers_import_table.import_table(
+            file, style, device, source, runtime=runtime, setting=setting, where=chosen, out=out, workspace=workspace
+        )
     if json:
         console.emit_json({**asdict(done), "path": str(done.path), "setting": setting.key})
         return

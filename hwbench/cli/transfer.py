@@ -20,33 +20,36 @@ def run(
     coverage: Annotated[float, typer.Option("--coverage", help="Share of latencies to fall inside low .. high.")] = 0.9,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to store a predictor in; needs --device.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="Name of the new device, for the predictor.")] = None,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Predict all architectures on a new device from about ten measurements of it."""
     columns = [name.strip() for name in features.split(",") if name.strip()]
     if choose is not None:
-        _choose(known, columns, choose, output, json)
+        _choose(known, columns, choose, output, wide, json)
     elif measured is not None:
         _predict(known, measured, columns, json, output=output, coverage=coverage, out=out, device=device)
 
 
-def _choose(known: Path, columns: list[str], n: int, output: Path | None, json: bool) -> None:
+def _choose(known: Path, columns: list[str], n: int, output: Path | None, wide: bool, json: bool) -> None:
     """Which architectures to measure."""
     from hwbench.predictor.few_shot import transfer
 
-    chosen = transfer.choose(known, columns, n=n, output=output)
+    with console.progress("choosing"):
+        chosen = transfer.choose(known, columns, n=n, output=output)
     if json:
         console.emit_json({"choose": chosen.architectures, "known_devices": chosen.known_devices, "output": chosen.output})
         return
     rows = [{"#": i, **{k: str(v) for k, v in each.items()}} for i, each in enumerate(chosen.architectures, start=1)]
-    console.table(f"Measure these {len(rows)} on the new device", rows)
+    console.table(f"Measure these {len(rows)} on the new device", rows, wide=wide)
 
 
 def _predict(known: Path, measured: Path, columns: list[str], json: bool, **asked: Any) -> None:
     """All architectures on the new device, and whether to trust it."""
     from hwbench.predictor.few_shot import transfer
 
-    done = transfer.transfer(known, measured, columns, **asked)
+    with console.progress("transferring"):
+        done = transfer.transfer(known, measured, columns, **asked)
     if json:
         console.emit_json(done.document())
         return

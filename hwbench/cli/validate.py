@@ -15,23 +15,29 @@ def run(
     table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list tables).")],
     device: Annotated[list[str], typer.Option("--device", help="A device of the table; repeat for several.")],
     strategy: Annotated[
-        list[str] | None, typer.Option("--strategy", help="hwbench list strategies; repeat for several. [default: default]")
+        list[str] | None,
+        typer.Option("--strategy", help="hwbench list strategies; repeat for several.", show_default="default"),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Searches per device, seeds 0 .. N - 1.")] = 20,
     evaluations: Annotated[int, typer.Option("--evaluations", help="Architectures paid for per search.")] = 1000,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--setting", help="paid, known, predicted (latency learnt, free, guessed). [default: paid and known]"),
+        typer.Option(
+            "--setting", help="paid, known, predicted (latency learnt, free, guessed).", show_default="paid and known"
+        ),
     ] = None,
     budget: Annotated[
         list[int] | None,
-        typer.Option("--budget", help="Percentile of the latencies that is a budget; 0 for none. [default: 10, 25 and 50]"),
+        typer.Option(
+            "--budget", help="Percentile of the latencies that is a budget; 0 for none.", show_default="10, 25 and 50"
+        ),
     ] = None,
     tables: options.Tables = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of log, cards and report; run again to resume.")] = Path(
         "validation"
     ),
     workers: Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")] = 1,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Prove strategies on a table where the best answer is known."""
@@ -46,20 +52,21 @@ def run(
     if json:
         console.emit_json(done)
     else:
-        show(done)
+        show(done, wide)
     if done["failed"]:
         typer.echo(_failure(done["failed"]), err=True)
         raise typer.Exit(1)
 
 
-def show(done: dict[str, Any]) -> None:
+def show(done: dict[str, Any], wide: bool = False) -> None:
     """Tables a person can read, one per setting."""
     for setting in dict.fromkeys(way for figures in done["strategies"].values() for way in figures):
         rows = [
             _row(name, figures[setting], done["marks"]) for name, figures in done["strategies"].items() if setting in figures
         ]
         title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, latency {setting}"
-        console.table(f"{title}: hypervolume % / regret points at N evaluations", rows, {k: k for row in rows for k in row})
+        title += ": hypervolume % / regret points at N evaluations"
+        console.table(title, rows, {k: k for row in rows for k in row}, wide)
     typer.echo(f"report: {Path(done['out']) / 'report.md'}; cards: {Path(done['out']) / 'cards'}")
 
 

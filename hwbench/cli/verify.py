@@ -18,6 +18,7 @@ def run(
     space: options.SpaceOfSearch = None,
     workspace: options.Workspace = options.HERE,
     seed: options.Seed = 0,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Measure the finalists and random networks end to end where the device is, beside their predictions."""
@@ -32,17 +33,19 @@ def run(
     if json:
         console.emit_json(done)
         return
-    _show(done)
+    _show(done, wide)
     console.next_step("report", result, done["space"], workspace)
 
 
-def _show(done: dict[str, Any]) -> None:
+def _show(done: dict[str, Any], wide: bool) -> None:
     """What was found, for people."""
     if done["accuracy"] is not None:
-        rows = [{"estimate": name, **{k: v for k, v in told.items() if k != "bias"}} for name, told in done["accuracy"].items()]
-        console.table(f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})", rows)
+        rows = [{"name": name, **console.error_row(told)} for name, told in done["accuracy"].items()]
+        title = f"Estimates against measurements ({done['accuracy_on']}, {done['statistic']})"
+        columns = console.error_columns({"name": "estimate"}, rows)
+        console.table(title, rows, columns, wide, more=f"{console.RARELY_ASKED} bias")
     if len(done["limits"]) > 1 or done["predictor"] is None:
-        _limits(done["limits"])
+        _limits(done["limits"], wide)
     if done["predictor"] is not None:
         console.predictor("latency_ms", done["space"], done["predictor"])
     if not done["measured"]:
@@ -53,7 +56,7 @@ def _show(done: dict[str, Any]) -> None:
         typer.echo(_instead(done["best_kept"]))
 
 
-def _limits(limits: list[dict[str, Any]]) -> None:
+def _limits(limits: list[dict[str, Any]], wide: bool) -> None:
     """Every limit of the search, checked again."""
     names = {
         "name": "limit",
@@ -64,7 +67,7 @@ def _limits(limits: list[dict[str, Any]]) -> None:
         "how": "how",
     }
     shown = [{**each, "finalists": f"{each['finalists']} of {each['of']}" if each["of"] else None} for each in limits]
-    console.table("Limits of the search, checked again", shown, names)
+    console.table("Limits of the search, checked again", shown, names, wide)
 
 
 def _winner(done: dict[str, Any]) -> str:

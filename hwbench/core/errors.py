@@ -8,7 +8,8 @@
     │   └── EnvironmentMismatch   results of unlike environments (names both values)
     ├── MeasurementError     something refused, crashed or hung, or another writer holds the file
     │   └── (TooManyFailures, in hwbench.optimize.errors)
-    └── MissingOps           a question needs entries that no table has (lists their keys and the command to run)
+    ├── MissingOps           a question needs entries that no table has (lists their keys and the command to run)
+    └── Interrupted          Ctrl-C ended a command (says what is kept and how to go on)
 
 A message says what was asked, what was found and what to do. The command line prints it as one line and
 exits with `exit_code`; anything that is not a HwbenchError is a bug and keeps its traceback.
@@ -63,3 +64,9 @@ class MissingOps(HwbenchError):
     def __init__(self, message: str, keys: Sequence[str]) -> None:
         super().__init__(message)
         self.keys = tuple(keys)
+
+
+class Interrupted(HwbenchError):
+    """Ctrl-C ended a command; the code is what a shell makes of the signal."""
+
+    exit_code = 130

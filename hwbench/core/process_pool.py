@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -46,6 +47,8 @@ class Workers(Executor):
         """Each waits for a process of its own."""
         self._mine = threading.local()
         self._processes: list[ProcessPoolExecutor] = []
+        self._busy: set[int] = set()
+        """Ids of processes that have an item now."""
         self._starting = threading.Lock()
         self._ending = False
 
@@ -54,20 +57,28 @@ class Workers(Executor):
         return self._threads.submit(self._one, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the processes; items that run now are waited for."""
+        """Ends the processes; items that run now are waited for, unless futures are cancelled: nobody would look at them."""
         self._ending = cancel_futures
+        if cancel_futures:
+            for child in multiprocessing.active_children():
+                if child.pid in self._busy:
+                    child.kill()
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         for process in self._processes:
             process.shutdown(wait)
 
     def _one(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         for _ in range(TRIES):
+            process = self._process()
+            if self._ending:
+                break
+            self._busy.add(self._mine.pid)
             try:
-                return self._process().submit(fn, *args, **kwargs).result()
+                return process.submit(fn, *args, **kwargs).result()
             except BrokenExecutor:
                 self._mine.process = None
-                if self._ending:
-                    break
+            finally:
+                self._busy.discard(self._mine.pid)
         raise WorkerLost("its process died")
 
     def _process(self) -> ProcessPoolExecutor:
@@ -77,7 +88,7 @@ class Workers(Executor):
             process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (registry.from_files(),))
             with self._starting, _threads(self._per_process):
                 try:
-                    process.submit(os.getpid).result()  # its environment is that of the moment it starts
+                    self._mine.pid = process.submit(os.getpid).result()  # its environment is that of the moment it starts
                 except BrokenExecutor:
                     raise UsageError(
                         'A process could not be started: a script that uses workers needs `if __name__ == "__main__":` around '
@@ -105,6 +116,7 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _start(parts: Sequence[tuple[str, str, str]]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first one answers it
     _end_with_parent()
     registry.load_again(parts)
 

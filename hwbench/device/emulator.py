@@ -31,6 +31,7 @@ from hwbench.core import debian
 from hwbench.core.command import command, hint
 from hwbench.core.errors import MeasurementError, UnknownName
 from hwbench.core.files import write_json
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.registry import unknown
 
 RECIPE = 1
@@ -61,8 +62,6 @@ print(json.dumps({"machine": platform.machine(), "python": platform.python_versi
                   "numpy": numpy.__version__, "onnxruntime": onnxruntime.__version__}))
 """
 """Run in the new guest: it works, and what it imports lies compiled from then on."""
-
-Tick = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def find(name: str) -> Emulator:
     return Emulator(name, folder, versions if EMULATORS[name].own_python else {**versions, **_host_versions()})
 
 
-def set_up(name: str, tick: Tick = lambda done, total: None) -> Emulator:
+def set_up(name: str, tick: Tick = no_tick) -> Emulator:
     """Makes an emulator ready; where it is, nothing happens.
 
     Args:

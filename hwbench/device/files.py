@@ -63,7 +63,8 @@ class Device:
     """0 for an emulated processor, which has none of its own."""
     caches_bytes: dict[str, int]
     peaks: dict[str, float]
-    """Measured: gflops_fp32_<n>_threads, bandwidth_gb_s_<n>_threads. By the data sheet: stated_<what>; a GPU's as they are."""
+    """Measured: gflops_fp32_<n>_threads, bandwidth_gb_s_<n>_threads. By the data sheet: stated_<what>; a GPU's as they are.
+    Not all of them can be relied on: `undisturbed_peaks`."""
     detected_on: str
     """The day it was measured, or its data sheet was read."""
     path: Path
@@ -75,11 +76,18 @@ class Device:
     """Which emulator stands for it; empty unless the reach is emulated."""
     section: dict[str, Any] = field(default_factory=dict)
     """What the file says under the name of its transport, for a transport of another package."""
+    disturbed: dict[str, str] = field(default_factory=dict)
+    """Peaks that were measured while something disturbed the machine -> what it was."""
 
     @property
     def is_local(self) -> bool:
         """Whether this is the machine we run on."""
         return self.name == local_name()
+
+    @property
+    def undisturbed_peaks(self) -> dict[str, float]:
+        """Those that may be cited and compared with."""
+        return {name: value for name, value in self.peaks.items() if name not in self.disturbed}
 
     @property
     def unreachable(self) -> str | None:
@@ -119,9 +127,9 @@ def detect(workspace: str | Path = ".") -> Device:
     cpu = environment.cpu_facts()
     cores = os.cpu_count() or 1
     caches = peaks.caches_bytes()
-    measured: dict[str, float] = {}
-    for threads in sorted({1, cores}):
-        measured.update(peaks.measure(threads, caches))
+    alone = peaks.measure(1, caches)
+    measured = [alone, *(peaks.less_with_more(alone, peaks.measure(threads, caches)) for threads in {cores} - {1})]
+    disturbed = {name: each.disturbed for each in measured if each.disturbed for name in each.values}
     document = {
         "schema": VERSION,
         "name": local_name(),
@@ -130,7 +138,8 @@ def detect(workspace: str | Path = ".") -> Device:
         "detected_on": datetime.now(UTC).date().isoformat(),
         "cpu": {"model": cpu["model"], "signature": cpu["signature"], "isa": cpu["isa"], "cores": cores},
         "memory": {"total_bytes": psutil.virtual_memory().total, "caches_bytes": caches},
-        "peaks": measured,
+        "peaks": {name: value for each in measured for name, value in each.values.items()},
+        **({"disturbed": disturbed} if disturbed else {}),
     }
     path = place.path("devices", f"{local_name()}.toml")
     atomic_write(path, tomli_w.dumps(document))
@@ -284,6 +293,7 @@ def read(path: Path) -> Device:
         memory_bytes=_field(document, path, "memory.total_bytes", int),
         caches_bytes=_field(document, path, "memory.caches_bytes", dict),
         peaks=_peaks(document, path),
+        disturbed=_field(document, path, "disturbed", dict) if "disturbed" in document else {},
         detected_on=_field(document, path, "detected_on", str),
         path=path,
         gpu=_field(document, path, "gpu", dict) if kind == "gpu" or "gpu" in document else {},

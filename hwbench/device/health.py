@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.progress import Tick, no_tick
 from hwbench.device.system import (
     CGROUPS,
     CPUS,
@@ -61,7 +62,7 @@ class Finding:
     """What to do; empty when good."""
 
 
-def check_device(seconds: float = 3.0, tick: Callable[[int, int], None] = lambda done, total: None) -> list[Finding]:
+def check_device(seconds: float = 3.0, tick: Tick = no_tick) -> list[Finding]:
     """All findings about this machine; `seconds` is the length of the noise reading, the rest takes about 3 s.
 
     Raises:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.progress import step
 from hwbench.device.agent.environment import UNSAID, Environment
 from hwbench.lut import latency, verdict
 from hwbench.lut.journal import Entry, Journal
@@ -178,6 +179,7 @@ def _subtract_overhead(row: dict[str, Any]) -> None:
         row[name] = max(row[name] - row["overhead_ms"], LEAST_MS)
 
 
+@step("folding the journal to a table")
 def fold(journal: Journal, path: Path, environment: Environment, precision: float) -> Lut:
     """Writes the table of one environment from the journal and returns it."""
     lut = table_of(journal, path, environment, precision)

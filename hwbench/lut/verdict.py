@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hwbench.lut.latency import minimum_spread
 
+Row = TypeVar("Row", bound=Mapping[str, Any])
 SHIFT = 0.03
 """A difference in speed that is more than noise of the canary (its own steps are 3-4 % apart)."""
 PRECISION = 0.01
@@ -45,6 +47,19 @@ class Verdict:
 
     word: str
     reason: str
+
+
+STABLE = "stable"
+
+
+def in_doubt(rows: Sequence[Row]) -> list[Row]:
+    """Rows of a table that failed, or whose verdict is another than stable; worst first: no latency at all, then by spread."""
+    found = [row for row in rows if row["status"] != "ok" or row["verdict"] not in (None, "ok", STABLE)]
+    return sorted(found, key=lambda row: (row["status"] == "ok", -_known(row["min_spread"]), row["key"]))
+
+
+def _known(spread: float | None) -> float:
+    return 0.0 if spread is None or spread != spread else spread
 
 
 COUNT_PRECISION = 0.0005

@@ -14,7 +14,7 @@ from hwbench.core import jsonl
 from hwbench.core.errors import DataError
 from hwbench.core.files import without_nan
 from hwbench.core.genes import Genes
-from hwbench.core.progress import Tick
+from hwbench.core.progress import Tick, keep
 from hwbench.optimize.errors import TooManyFailures
 from hwbench.optimize.limit import Limit
 from hwbench.optimize.objective.base import ACCURACY, Objective
@@ -118,6 +118,7 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
     size = DEAR_BATCH if score.expensive else BATCH
     batches: list[Batch] = []
     done = failures = 0
+    keep(f"of {plan.evaluations} evaluations", log.parent, lambda: done)
     with jsonl.appending(log) as append:
         while done < plan.evaluations:
             asked = plan.strategy.ask(min(size, plan.evaluations - done))

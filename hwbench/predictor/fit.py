@@ -18,7 +18,7 @@ import numpy as np
 
 from hwbench.core import conformal, registry, stats
 from hwbench.core.errors import UsageError
-from hwbench.core.progress import Tick, no_tick
+from hwbench.core.progress import Tick, no_tick, step
 from hwbench.core.workspace import Workspace
 from hwbench.device.target import Target
 from hwbench.lut import latency
@@ -297,6 +297,7 @@ class _Networks:
         return found
 
 
+@step("calibrating")
 def _fit_all(asked: str, networks: _Networks) -> tuple[dict[str, Any], dict[str, Aggregator], dict[str, np.ndarray]]:
     """Both statistics: (what the card says of them, the aggregators, their arrays)."""
     least = _values(networks.measured("min"), networks.fit_keys)

@@ -21,7 +21,7 @@ import numpy as np
 from hwbench.core import conformal, registry, stats
 from hwbench.core.command import command, hint
 from hwbench.core.errors import MissingOps, UsageError
-from hwbench.core.progress import Tick, no_tick
+from hwbench.core.progress import Tick, no_tick, step
 from hwbench.device import files as devices
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
@@ -109,7 +109,8 @@ def fit_models(
         {key: terms_of(specs, prices) for key, specs in kernels.items()},
         measured,
     )
-    document = {statistic: families.judged(column) for statistic, column in luts.STATISTICS.items()}
+    with step("calibrating"):
+        document = {statistic: families.judged(column) for statistic, column in luts.STATISTICS.items()}
     values, arrays = prices.model.state()
     card = {
         "kind": ONNX,
@@ -197,9 +198,10 @@ def _kernels(architectures: Architectures, target: Target) -> dict[str, list[OpS
 def _reference_kernels(models: Sequence[Reference], target: Target) -> dict[str, list[OpSpec]]:
     """The kernels of every reference model."""
     found = {}
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder, step("reference models") as tick:
         path = Path(folder) / "reference.onnx"
-        for model in models:
+        for at, model in enumerate(models):
+            tick(at, len(models))
             path.write_bytes(model.build().SerializeToString())
             found[model.key] = _stated(kernel_detection.detect(path, target.runtime, target.setting))
     return found

@@ -30,6 +30,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.gaussian_process import Factor, Posterior
+from hwbench.core.progress import step
 from hwbench.network import work as network_work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
@@ -309,6 +310,7 @@ class OpModel:
         self.errors: dict[str, float] = {}
         """Group -> mean absolute relative error of its measured rows, each predicted from others."""
 
+    @step("modelling ops")
     def fit(self, specs: Sequence[OpSpec], latency_ms: np.ndarray, setting: Setting) -> None:
         """Learns from measured rows.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from hwbench.core import user_code
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.progress import Tick, no_tick, step
 from hwbench.core.workspace import Workspace
 from hwbench.predictor import card as cards
 
@@ -29,7 +30,10 @@ RANKS, RANKS_TOLERANCE = "kendall_tau", 1e-3
 
 
 def rebuild(
-    folders: Sequence[str | Path] = (), tables: str | Path | None = None, workspace: str | Path = "."
+    folders: Sequence[str | Path] = (),
+    tables: str | Path | None = None,
+    workspace: str | Path = ".",
+    tick: Tick = no_tick,
 ) -> list[dict[str, Any]]:
     """One row per predictor: name, command, whether errors, coverage and ceiling came out the same, and what differs.
 
@@ -37,6 +41,7 @@ def rebuild(
         folders: Of predictors, or their names as listed; all there are, if none is given.
         tables: Folder of public tables that some of them rest on.
         workspace: Where predictors are looked for, beside the shipped ones.
+        tick: Progress.
     """
     place = Workspace.at(workspace)
     chosen = [cards.find(each, workspace) for each in folders] or [
@@ -44,7 +49,12 @@ def rebuild(
     ]
     if not chosen:
         raise UsageError(f"There is no predictor in {place.root}.")
-    return [_rebuild(folder, tables) for folder in chosen]
+    rows: list[dict[str, Any]] = []
+    for folder in chosen:
+        tick(len(rows), len(chosen))
+        with step(f"{folder.parent.name}/{folder.name}"):
+            rows.append(_rebuild(folder, tables))
+    return rows
 
 
 def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:

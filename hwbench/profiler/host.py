@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.progress import Tick, no_tick, step
 from hwbench.device.agent.message import PROTOCOL, decode, encode
 from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
@@ -115,7 +116,7 @@ def measure(
     plan: Plan,
     progress: Progress,
     record: Callable[[Sample, Mapping[str, Any]], None],
-    tick: Callable[[int, int], None] = lambda done, total: None,
+    tick: Tick = no_tick,
 ) -> None:
     """Measures every item until the policy is content; calls `record(sample, environment)` for each burst.
 
@@ -213,7 +214,8 @@ def _connect(plan: Plan) -> WorkerProcess:
         except WorkerLost as lost:
             if lost.status not in (DISCONNECTED, UNREACHABLE) or wait_s is None:
                 raise
-            time.sleep(wait_s)
+            with step("the device is gone, reaching for it again"):
+                time.sleep(wait_s)
     raise AssertionError("the last try returns or raises")
 
 
@@ -287,9 +289,11 @@ class _GroupRun:
     def _load_all(self, worker: WorkerProcess) -> Generator[Taken, None, dict[str, Mapping[str, Any]]]:
         """Key -> what loading took, of every item the worker accepts; the others are failures."""
         loaded: dict[str, Mapping[str, Any]] = {}
-        for item in [*self._plan.references, *self._pending]:
+        wanted = [*self._plan.references, *self._pending]
+        for at, item in enumerate(wanted, start=1):
             self._current = item
-            answer = _load(worker, item, self._plan.policy)
+            with step(f"loading {at} of {len(wanted)}"):
+                answer = _load(worker, item, self._plan.policy)
             item.release()
             if answer["status"] == "ok":
                 loaded[item.key] = answer

@@ -20,6 +20,7 @@ from typing import Any
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.progress import step
 from hwbench.network.kernel_canonical import canonical
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.profiler.executed_nodes import Event, Execution, executions, name_nodes
@@ -73,6 +74,7 @@ class DetectedKernels:
         return tuple(kernel for kernel in self.kernels if kernel.spec is None)
 
 
+@step("detecting kernels")
 def detect(
     path: str | Path,
     runtime: str = "onnxruntime",

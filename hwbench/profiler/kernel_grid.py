@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hwbench.core.progress import step
 from hwbench.network import kernel_text as kernels
 from hwbench.network.kernel_canonical import canonical
 from hwbench.network.op import base as ops
@@ -313,6 +314,7 @@ FEWEST = 3
 LEAST = FEWEST * len(FAMILIES)
 
 
+@step("choosing kernels")
 def catalogue(n: int, seed: int = 0) -> list[OpSpec]:
     """About n different kernels, by family, each family in proportion to its weight (at least three)."""
     total = sum(family.weight for family in FAMILIES)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
+from hwbench.core.progress import step
 from hwbench.device import files as devices
 from hwbench.device import reached
 from hwbench.device.agent import environment as environments
@@ -79,8 +80,9 @@ def connect(target: Target) -> LiveTarget:
         raise MeasurementError(f"Device {name} cannot be measured from here: {device.unreachable}")
     registry.get("runtime", runtime)
     try:
-        transport = transports.for_device(device, runtime)
-        environment = host.greet(Plan(Policy(), runtime, transport=transport))
+        with step(f"reaching for {name}"):
+            transport = transports.for_device(device, runtime)
+            environment = host.greet(Plan(Policy(), runtime, transport=transport))
     except WorkerLost as lost:
         reached.note(device, root, str(lost))
         raise MeasurementError(f"Device {name} cannot be measured ({lost.status}): {lost}.") from None

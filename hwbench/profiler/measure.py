@@ -22,7 +22,7 @@ from typing import Any
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import writing
-from hwbench.core.progress import Tick, no_tick
+from hwbench.core.progress import Tick, no_tick, step
 from hwbench.device.target import Target
 from hwbench.device.transport.base import WorkerLost
 from hwbench.lut import fold, model_history, verdict
@@ -154,7 +154,8 @@ def measure(
     live = connect(request.target)
     with model_files(live, strict) as files:
         plan = live.plan(wanted, files.references(), memory_limit_bytes=1 << 62)  # all in one process, to be paired
-        checked = [_model(path, key, shaped[path], request, files) for path, key in zip(paths, _keys(paths), strict=True)]
+        with step("preparing models"):
+            checked = [_model(path, key, shaped[path], request, files) for path, key in zip(paths, _keys(paths), strict=True)]
         started = [_started(model, plan) for model in checked]
         samples, environment = _take(started, plan, tick)
     documents = [_document(model, samples, request, wanted, environment) for model in started]
@@ -257,7 +258,12 @@ def _start_ups(model: _Model, plan: Plan) -> tuple[StartUp, ...]:
     alone = replace(model.item, setting={**model.item.setting, "scenario": "back-to-back"}, release=lambda: None)
     short = replace(plan, policy=replace(plan.policy, warmup_ms=1.0, warmup_limit_ms=1.0))
     try:
-        return tuple(host.start_up(alone, short) for _ in range(START_UPS))
+        with step("starting it alone") as tick:
+            starts = []
+            for at in range(START_UPS):
+                tick(at, START_UPS)
+                starts.append(host.start_up(alone, short))
+            return tuple(starts)
     except WorkerLost as lost:
         partly = PARTLY.search(str(lost)) if model.item.setting.get(STRICT) else None
         refused = PartlyInt8 if partly and partly[1] != partly[2] else MeasurementError

@@ -21,6 +21,7 @@ from hwbench.device.target import Target
 from hwbench.lut import fold
 from hwbench.lut import table as luts
 from hwbench.lut.journal import Journal, journal_path
+from hwbench.lut.verdict import in_doubt
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
@@ -51,7 +52,7 @@ class ProfileResult:
     failed: Mapping[str, str]
     """op key -> why it has no latency."""
     doubtful: Mapping[str, str]
-    """op key -> verdict and reason, where the verdict is not stable."""
+    """op key -> verdict and reason, where the verdict is not stable; worst first."""
     seconds: float
 
 
@@ -119,6 +120,6 @@ def profile_specs(
         measured_rounds=len(taken),
         measured_rows=len({s.key for s in taken}),
         failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if not luts.usable(row)},
-        doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in mine if row["verdict"] not in (None, "stable")},
+        doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in in_doubt(mine) if luts.usable(row)},
         seconds=time.monotonic() - started,
     )

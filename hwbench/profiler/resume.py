@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwbench.core.errors import MeasurementError
-from hwbench.core.progress import Tick
+from hwbench.core.progress import Tick, both, keep, step
 from hwbench.device.agent.environment import Environment
 from hwbench.device.transport.base import WorkerLost
 from hwbench.lut.journal import Entry, Journal
@@ -31,8 +31,10 @@ def measure_into(
             writer.append(sample, setting, Environment(environment or here.values), editions[sample.key])
             taken.append(sample)
 
+        keep("bursts measured now", journal.path, lambda: len(taken))
         try:
-            host.measure(items, plan, progress, record, tick)
+            with step("measuring") as told:
+                host.measure(items, plan, progress, record, both(tick, told))
         except WorkerLost as lost:
             raise MeasurementError(
                 f"The device was lost ({lost.status}): {lost}. {len(taken)} bursts taken now are kept; run it again."

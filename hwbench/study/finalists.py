@@ -17,6 +17,7 @@ from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
 from hwbench.lut import table as luts
+from hwbench.lut.verdict import STABLE
 from hwbench.optimize.cost_kind import LATENCY, UPPER, Recount
 from hwbench.optimize.result import SearchResult
 from hwbench.profiler.live_target import LiveTarget, connect_or_reason
@@ -24,7 +25,6 @@ from hwbench.profiler.networks import measure_networks
 from hwbench.space.architectures import Architectures
 
 SUMMARY, ROWS = "verification.json", "verification.parquet"
-STABLE = "stable"
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A budget's statistic -> the column that says how well it repeats."""
 

@@ -69,7 +69,7 @@ def model_page(found: ModelLatency, device: Device | None) -> str:
     grouping = layer_groups.group([layer.name for layer in layers])
     types, groups, kernels = by_type(layers), by_group(layers, grouping.names), by_kernel(layers)
     colours = {part.name: colour for part, colour in zip(types, TYPE_COLOURS, strict=False)}
-    roof = None if device is None else roofline.roof_of(device.peaks, found.setting)
+    roof = None if device is None else roofline.roof_of(device.undisturbed_peaks, found.setting)
     return filled(
         TEMPLATE,
         name=plain(PurePath(found.model).name),
@@ -90,7 +90,7 @@ def model_page(found: ModelLatency, device: Device | None) -> str:
         strip_length=STRIP,
         kernels_ms=ms(found.kernels_ms),
         calibration=_calibration(found),
-        **_roofline(found, roof, kernels),
+        **_roofline(found, roof, kernels, device),
         slowest=[
             *(_slowest_row(kernel, total, roof) for kernel in kernels[:SLOWEST]),
             *_rest_row(kernels[SLOWEST:], total),
@@ -236,7 +236,9 @@ def _bands(layers: Sequence[Layer], groups: Sequence[str]) -> list[Segment]:
     return found
 
 
-def _roofline(found: ModelLatency, roof: roofline.Roof | None, kernels: Sequence[Part]) -> dict[str, Any]:
+def _roofline(
+    found: ModelLatency, roof: roofline.Roof | None, kernels: Sequence[Part], device: Device | None
+) -> dict[str, Any]:
     """The drawing, with colours and words."""
     drawing = roofline.roofline(kernels, roof)
     dots = () if drawing is None else drawing.dots
@@ -249,14 +251,20 @@ def _roofline(found: ModelLatency, roof: roofline.Roof | None, kernels: Sequence
         "roofline": drawing,
         "dots": [(dot, PRICE_COLOURS[dot.kernel.layers[0].price], _kernel_words(dot.kernel, found.latency_ms)) for dot in dots],
         "price_key": [(price, PRICE_COLOURS[price]) for price in PRICES],
-        "roof_words": [left_out, _roof_words(found, roof, kernels)],
+        "roof_words": [left_out, _roof_words(found, roof, kernels) if roof else _no_roof_words(found, device)],
     }
 
 
-def _roof_words(found: ModelLatency, roof: roofline.Roof | None, kernels: Sequence[Part]) -> str:
+def _no_roof_words(found: ModelLatency, device: Device | None) -> str:
+    """Why there is none."""
+    if device is not None and roofline.roof_of(device.peaks, found.setting) is not None:
+        why = "; ".join(dict.fromkeys(device.disturbed.values()))
+        return f"No roof is drawn: the peaks of {plain(found.device)} were measured while it was disturbed ({plain(why, 240)})."
+    return f"No roof is drawn: the file of {plain(found.device)} has no measured peaks for the threads of {found.setting}."
+
+
+def _roof_words(found: ModelLatency, roof: roofline.Roof, kernels: Sequence[Part]) -> str:
     """What the roof is, and on which side of its ridge the time is spent."""
-    if roof is None:
-        return f"No roof is drawn: the file of {plain(found.device)} has no measured peaks for the threads of {found.setting}."
     points = [(kernel.latency_ms, at[0]) for kernel in kernels if (at := roofline.speed(kernel)) is not None]
     memory = sum(latency for latency, intensity in points if intensity < roof.ridge) / found.latency_ms
     arithmetic = sum(latency for latency, intensity in points if intensity >= roof.ridge) / found.latency_ms

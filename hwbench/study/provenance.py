@@ -60,11 +60,13 @@ def _device_rows(e: Evidence) -> list[tuple[str, str]]:
     caches = ", ".join(f"{name} {_bytes(size)}" for name, size in device.caches_bytes.items())
     rows += [("caches", caches or MISSING), ("memory", _bytes(device.memory_bytes))]
     for name, unit, what in (("gflops_fp32", "GFLOP/s", "fp32 matrix product"), ("bandwidth_gb_s", "GB/s", "memory copy")):
-        found = [(k.split("_")[-2], v) for k, v in device.peaks.items() if k.startswith(name)]
+        found = [(k.split("_")[-2], v) for k, v in device.undisturbed_peaks.items() if k.startswith(name)]
         rows.append(
             (f"peak, {what}", ", ".join(f"{v:g} {unit} with {n} thread{'s' * (n != '1')}" for n, v in found) or MISSING)
         )
-    peak = device.peaks.get(f"gflops_fp32_{e.setting.threads}_threads")
+    if device.disturbed:
+        rows.append(("peaks not cited", f"measured while disturbed: {'; '.join(dict.fromkeys(device.disturbed.values()))}"))
+    peak = device.undisturbed_peaks.get(f"gflops_fp32_{e.setting.threads}_threads")
     winner = e.result.networks
     work = flops_of(lowering.lower(winner.space, winner.population[:, 0])) * e.setting.batch / 1e9
     rate = work / e.finalists[0]["latency_min_ms"] * 1e3

@@ -64,7 +64,7 @@ def quickstart(
         runtime: Inference runtime, which the device must have.
     """
     place = Workspace.at(workspace)
-    _describe(device, runtime, place, say)
+    _describe(device, runtime, place, say, progress)
     target: dict[str, Any] = {"device": device, "runtime": runtime, "workspace": place.root}
     with progress("2/6 profiling ops") as tick:
         table = profile(SPACE, **target, tick=tick)
@@ -85,17 +85,24 @@ def quickstart(
     with progress("5/6 measuring the finalists") as tick:
         checked = verify(folder, RANDOM, seed, place.root, POLICY, tick)
     say(f"5/6 verified: winner measured at {checked['winner']['measured_ms']:.2f} ms, {_verdict(checked)}")
-    written = report(folder, workspace=place.root)
+    with progress("6/6 writing the report"):
+        written = report(folder, workspace=place.root)
     say(f"6/6 report: {written['html']}")
     answer = _answer(budget_ms, best, checked)
     return {**written, "answer": answer, "budget_ms": budget_ms, "measured_rows": table.measured_rows, "verification": checked}
 
 
-def _describe(device: str, runtime: str, place: Workspace, say: Callable[[str], None]) -> None:
+def _describe(
+    device: str,
+    runtime: str,
+    place: Workspace,
+    say: Callable[[str], None],
+    progress: Callable[[str], AbstractContextManager[Tick]],
+) -> None:
     """Says what is measured, and where; this machine's device file is written, unless there is one."""
     if device == LOCAL and place.find("devices", f"{devices.local_name()}.toml") is None:
-        say("1/6 device: measuring peaks with two short kernels")
-        devices.detect(place.root)
+        with progress("1/6 measuring peaks"):
+            devices.detect(place.root)
     found = devices.get(device, place.root)
     if found.emulator:
         run = command("profile", space=SPACE, device=found.name, workspace=place.root)

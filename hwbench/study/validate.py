@@ -35,6 +35,7 @@ from hwbench.core.command import command
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
 from hwbench.core.process_pool import Workers
+from hwbench.core.progress import Tick, keep, no_tick, step
 from hwbench.optimize.problem import Values
 from hwbench.optimize.strategy.base import Strategy, make_strategy
 from hwbench.study import leaderboard, trace
@@ -199,7 +200,7 @@ def validate(
     budgets: Sequence[int] = BUDGETS,
     workers: int = 1,
     executor: Executor | None = None,
-    tick: Callable[[int, int], None] = lambda done, total: None,
+    tick: Tick = no_tick,
 ) -> dict[str, Any]:
     """Runs what the log in `out` lacks, and writes report.md, summary.json and a card per strategy beside it.
 
@@ -231,7 +232,8 @@ def validate(
         if executor is None:
             registry.require_registered(kind, name)
     folder = folder_of(tables).resolve()
-    rows = registry.get("benchmark", table).read(folder)
+    with step(f"reading {table}"):
+        rows = registry.get("benchmark", table).read(folder)
     plan.check_table(rows)
     results, failed = _results(plan.runs(), folder, Path(out), workers, executor, tick)
     about = {
@@ -241,18 +243,21 @@ def validate(
         "seeds": seeds,
         "command": plan.command,
     }
-    return leaderboard.publish(plan.reported(results), about, failed, strategies, Path(out))
+    with step("writing the report"):
+        return leaderboard.publish(plan.reported(results), about, failed, strategies, Path(out))
 
 
 def _results(
-    runs: Sequence[Run], tables: Path, folder: Path, workers: int, executor: Executor | None, tick: Callable[[int, int], None]
+    runs: Sequence[Run], tables: Path, folder: Path, workers: int, executor: Executor | None, tick: Tick
 ) -> tuple[dict[Run, dict[str, Any]], list[dict[str, Any]]]:
     """(everything the log has, what failed): runs it lacks are done now and logged as they end."""
     log = folder / "runs.jsonl"
     results = read_log(log)
     missing = [run for run in runs if run not in results]
     failed = {}
+    keep("searches of this and earlier calls", log, lambda: len(results))
     with jsonl.appending(log) as append:
+        tick(len(runs) - len(missing), len(runs))
         for at, (run, result) in enumerate(_done(partial(attempt, tables=tables), missing, workers, executor), start=1):
             if "error" in result:
                 failed[run] = {**asdict(run), **result}

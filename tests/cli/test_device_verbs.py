@@ -13,6 +13,7 @@ from hwbench.cli.device import app
 from hwbench.core.errors import MeasurementError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace, packaged
 from hwbench.device import files
+from hwbench.device.peaks import Peaks
 from hwbench.device.transport.base import WorkerLost
 from hwbench.predictor.known import known_of
 
@@ -181,7 +182,7 @@ def test_setup_reaches_for_a_board_and_what_was_found_is_kept(tmp_path, monkeypa
 
 
 def test_what_needs_no_setup_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("hwbench.device.peaks.measure", lambda *_: {})
+    monkeypatch.setattr("hwbench.device.peaks.measure", lambda *_: Peaks({}))
     here = files.detect(tmp_path).name
     shown = run("setup", here, "--workspace", tmp_path)
     assert shown.strip() == f"Device {here} needs no set-up: its reach is local."

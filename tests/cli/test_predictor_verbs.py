@@ -108,7 +108,8 @@ def test_profile_until_says_how_far_it_came(monkeypatch, tmp_path, reached, said
     assert "12 of 18 rows measured (7 now, 2.0 s); error of network sums estimated at 1.00% mean, 2.90% p95: " in done.output
     assert said in done.output
     assert "failed: a(): failed: x" in done.output
-    assert "and 2 more: hwbench lut show" in done.output
+    assert done.output.count("noisy: why") == 5
+    assert f"and 5 more: hwbench lut show {tmp_path / 't.parquet'} --doubtful\n" in done.output
     goal, spaces, target, _, policy, _ = asked[0]
     assert (goal, spaces, target) == ("p95 error < 3 %", ["bert"], Target.of(workspace=tmp_path))
     assert policy.max_processes == 2

@@ -67,6 +67,6 @@ def test_bad_input_is_one_line(tmp_path, asked):
     command = [sys.executable, "-m", "hwbench.cli.main", "table", *map(str, asked)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(hwbench.__file__).parents[1])
     assert done.returncode == DataError.exit_code
-    assert done.stderr.startswith("hwbench: ")
-    assert len(done.stderr.splitlines()) == 1
+    (line,) = (line for line in done.stderr.splitlines() if not line.startswith("["))  # where it is slow, it tells of progress
+    assert line.startswith("hwbench: ")
     assert not (tmp_path / "luts").exists()

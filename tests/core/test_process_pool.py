@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,18 @@ def test_a_script_without_its_guard_is_told_so(tmp_path):
     done = subprocess.run([sys.executable, tmp_path / "script.py"], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert done.stdout.startswith("A process could not be started: a script that uses workers needs `if __name__")
+
+
+def sleeps(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(1000)
+
+
+def test_what_runs_is_ended_where_nobody_waits_for_it(tmp_path):
+    workers = Workers(2)
+    workers.submit(sleeps, str(tmp_path / "pid"))
+    assert workers.submit(square, 3).result() == 9
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    workers.shutdown(cancel_futures=True)  # comes back, so the item was not waited for
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()

@@ -49,7 +49,7 @@ def run(line: str, folder: Path) -> str:
     full = line.replace("hwbench ", f"{python} ", 1) if line.startswith("hwbench ") else line
     done = subprocess.run(["bash", "-c", full], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    return done.stdout + re.sub(r"^\[\d+:\d\d\] .*\n", "", done.stderr, flags=re.MULTILINE)  # without progress
 
 
 @pytest.fixture(scope="module")

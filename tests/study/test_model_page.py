@@ -199,6 +199,13 @@ def test_what_the_roofline_leaves_out_is_said():
     assert "there is nothing to draw" in text(parsed(model_page(model(layer("a", 1.0)), DEVICE)))
 
 
+def test_peaks_measured_while_disturbed_are_no_roof():
+    page = model_page(encoder(), replace(DEVICE, disturbed=dict.fromkeys(DEVICE.peaks, "other processes used 1.2 cores")))
+    assert not of_class(page, "polyline", "roof")
+    assert "were measured while it was disturbed (other processes used 1.2 cores)" in text(parsed(page))
+    assert table(page, "slowest")[0][6] == "-"
+
+
 def test_same_answer_same_bytes():
     assert model_page(encoder(), DEVICE) == model_page(encoder(), DEVICE)
     assert answer_files.model_csv(encoder()) == answer_files.model_csv(encoder())

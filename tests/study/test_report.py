@@ -332,6 +332,17 @@ def test_networks_that_are_not_stable_are_counted_by_word(tmp_path: Path) -> Non
     assert "1 shifted" in markdown
 
 
+def test_peaks_measured_while_disturbed_are_not_cited(tmp_path: Path) -> None:
+    folder = invent(tmp_path)
+    assert "100 GFLOP/s with 1 thread" in plain(report_of(folder, tmp_path))
+    path = tmp_path / "devices" / f"{DEVICE}.toml"
+    path.write_text(f'{DEVICE_FILE}disturbed = {{ gflops_fp32_1_threads = "too hot", bandwidth_gb_s_1_threads = "too hot" }}\n')
+    markdown = plain(report_of(folder, tmp_path))
+    assert "100 GFLOP/s with 1 thread" not in markdown
+    assert "% of the peak above" not in markdown
+    assert "measured while disturbed: too hot" in markdown
+
+
 def report_of(folder: Path, root: Path) -> str:
     report(folder, workspace=root)
     return (folder / "report.md").read_text()

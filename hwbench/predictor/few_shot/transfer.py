@@ -12,7 +12,7 @@ its own measurements do not follow from each other. Related: HELP (Lee et al., N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 
 from hwbench.core import conformal, schema, stats
 from hwbench.core.errors import UsageError
+from hwbench.core.progress import step
 from hwbench.predictor.few_shot import latency
 from hwbench.predictor.few_shot.prior import DevicePosterior, Population, learn, posterior, prior, spread_out
 from hwbench.predictor.few_shot.tables import LEAST_DEVICES, Tables
@@ -65,7 +66,7 @@ def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverag
     random = np.random.default_rng(0)
     devices = np.arange(logs.shape[1])
     pairs, spearmans, errors, unexplained = [], [], [], []
-    for device in devices:
+    for device in _counted(devices, "known devices, each treated as new"):
         known = np.flatnonzero(~np.isnan(logs[:, device]))
         if len(known) < 2 * len(rows):
             continue
@@ -93,6 +94,14 @@ def rehearse(population: Population, logs: np.ndarray, rows: np.ndarray, coverag
         raise UsageError(f"{few} must have measured twice as many architectures as the new one.")
     band = latency.new_device_band(pairs, coverage)
     return Rehearsal(band, np.array(spearmans), np.array(errors), np.concatenate(unexplained), pairs)
+
+
+def _counted(devices: np.ndarray, what: str) -> Iterator[int]:
+    """Each of them, with progress."""
+    with step(what) as tick:
+        for at, device in enumerate(devices):
+            tick(at, len(devices))
+            yield int(device)
 
 
 def verdict(new_device: DevicePosterior, rehearsal: Rehearsal) -> tuple[bool, str]:
@@ -181,7 +190,8 @@ def transfer(
     tables = Tables.of(table, new, features, str(known), str(measured))
     if len(tables.rows) < LEAST_MEASURED:
         raise UsageError(f"{measured} has {len(tables.rows)} different architectures; at least {LEAST_MEASURED} are needed.")
-    population = learn(tables.logs, tables.blocks)
+    with step("learning from known devices"):
+        population = learn(tables.logs, tables.blocks)
     new_device = posterior(prior(population), tables.rows, tables.new_logs)
     rehearsal = rehearse(population, tables.logs, tables.rows, coverage)
     value = np.exp(new_device.mean(tables.order))

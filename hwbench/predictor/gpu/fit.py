@@ -27,6 +27,7 @@ import numpy as np
 from hwbench.core import conformal, openmp, registry
 from hwbench.core.command import Value, command
 from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.progress import step
 from hwbench.predictor import card
 from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu.datasheet import DIMS, FAMILIES, KIND_OF, KINDS, Gpu, Rows, gpus, read_neusight, sheet_of, throttled
@@ -156,11 +157,13 @@ def fit_gpu(rows: Rows, known: Mapping[str, Gpu], precision: str = "fp32", cover
     rows = rows.take(np.flatnonzero(~np.isin(rows.cells, list(slow))))
     rows = rows.take(rows.sample(TREE_ROWS))
     chip = np.array([chips[str(name)] for name in rows.gpu])
-    left_out = []
-    for one in sorted(set(chips.values())):
-        core = _fit_core(rows.take(np.flatnonzero(chip != one)), known, precision)
-        checked = rows.take(np.flatnonzero(chip == one))
-        left_out.append(_Left(checked.take(checked.sample(CHECK_ROWS, seed=1)), core, known, precision))
+    left_out: list[_Left] = []
+    with step("leaving each chip out") as tick:
+        for one in sorted(set(chips.values())):
+            tick(len(left_out), len(set(chips.values())))
+            core = _fit_core(rows.take(np.flatnonzero(chip != one)), known, precision)
+            checked = rows.take(np.flatnonzero(chip == one))
+            left_out.append(_Left(checked.take(checked.sample(CHECK_ROWS, seed=1)), core, known, precision))
     belief = {kind: _belief(kind, left_out) for kind in KINDS if any((part.kind == kind).any() for part in left_out)}
     spread = {kind: _spread(kind, belief[kind], left_out) for kind in belief}
     core = _fit_core(rows, known, precision)
