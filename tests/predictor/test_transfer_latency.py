@@ -340,7 +340,7 @@ def test_the_verb_stores_a_predictor_that_rebuilds(folder, tmp_path, monkeypatch
     (mine,) = [each for each in rows if each["name"] == "synthetic-new/mixer"]
     assert (mine["kind"], mine["data"].startswith("known.parquet, measured.parquet, 12 rows")) == ("transfer", True)
     lost = run("transfer", "--known", "known.parquet", "--features", "width", "--choose", 5, "--out", "x", "--device", "y")
-    assert (lost.returncode, "--choose N writes to --output FILE" in lost.stderr) == (2, True)
+    assert (lost.returncode, "transfer --choose does not read --out: leave it out" in lost.stderr) == (2, True)
 
 
 def test_combinations_count_the_last_gene_fastest():
