@@ -152,7 +152,7 @@ def test_another_space_is_refused_with_what_is_known_and_the_command(stored):
     reason = refused(stored, registry.get("space", "nasbench201"))
     assert reason.startswith("synthetic-new/mixer cannot tell latencies of nasbench201: its column 'width' is no gene")
     assert "It knows 156 architectures by the columns width, depth, ratio, last." in reason
-    assert "Make it, as in: hwbench transfer --known FILE.parquet --measured FILE.parquet --features op_0_1," in reason
+    assert "Make one, as in: hwbench transfer --known FILE.parquet --measured FILE.parquet --features op_0_1," in reason
     assert reason.endswith("--device synthetic-new --out predictors/synthetic-new/nasbench201")
 
 
