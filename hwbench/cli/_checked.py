@@ -62,13 +62,9 @@ def check(context: typer.Context) -> None:
 
 
 def verb_name(context: typer.Context) -> str:
-    """The words of a verb, as its help lists them."""
-    names: list[str] = []
-    at: Any = context
-    while at.parent is not None:
-        names.insert(0, str(at.info_name))
-        at = at.parent
-    return " ".join(names)
+    """The words of a verb, as its help lists them: the file it is in, and the action where that has several."""
+    file, name = str(context.command.callback.__module__).rpartition(".")[2].replace("_", "-"), str(context.command.name)
+    return name if name == file else f"{file} {name}"
 
 
 def _mode_of(name: str, verb: modes.Verb, given: modes.Given) -> modes.Mode:

@@ -73,7 +73,7 @@ class Range:
             ends.append(f"{'above' if self.above else 'of at least'} {self.least:g}")
         if self.most < float("inf"):
             ends.append(f"{'below' if self.below else 'of at most' if len(ends) == 0 else 'at most'} {self._whole(self.most)}")
-        return " and ".join(ends)
+        return " and ".join(ends) or "that is finite"
 
     @staticmethod
     def _whole(value: float) -> str:
@@ -250,7 +250,7 @@ RANGES: Mapping[str, Range] = {
     "choose": Range(1, 1_000_000),
     "coverage": SHARE,
     "evaluations": Range(1, 10_000_000),
-    "gamma": Range(float("-inf"), 0),
+    "gamma": Range(float("-inf")),  # which objective takes which is its own to say
     "holdout": Range(4, 100_000),
     "index": Range(0),
     "kernels": Range(1, 100_000),

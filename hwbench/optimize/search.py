@@ -135,7 +135,7 @@ def search(
     )  # fmt: skip
     places = _Places(folder, workspace, workers, executor, reuse, tables)
     score, own = _scoring(asked, accuracy, places)
-    if workers > 1 and not score.expensive:
+    if workers > 1 and executor is None and not score.expensive:
         raise UsageError(
             f"A score by {proxy or accuracy} is a look-up, no further process makes it faster: leave out --workers."
         )

@@ -48,6 +48,7 @@ from hwbench.predictor.kernel_prices import (
     doubt_of,
     doubts_of,
     kernel_rows,
+    kernel_setting,
     largest_mb,
     membership,
     streamed_share,
@@ -120,9 +121,11 @@ class OnnxLatency:
         """
         priced = self.priced(detected, statistic)
         if priced.undecided:
-            raise self._undecided(
-                detected, priced, command("profile", model=detected.path, **(again or {}), **self.target.options)
-            )
+            options = {**(again or {}), **self.target.options}
+            run = command("predict", detected.path, measure_missing=True, **options)
+            if self.prices.setting == kernel_setting(self.target.setting):  # as `profile` measures; older cards do not
+                run = command("profile", model=detected.path, **options)
+            raise self._undecided(detected, priced, run)
         low, high = priced.interval()
         return ModelLatency(
             model=str(detected.path),
@@ -149,7 +152,7 @@ class OnnxLatency:
         return MissingOps(
             f"{detected.path}: {len(layers)} kernels are like none that was measured on {self.target.device} ({kinds}); "
             f"they may be {share:.0%} of the latency, or several times that. First: {layers[0].kernel}. "
-            f"Predict with --measure-missing, or measure them all. {hint(run)}",
+            f"{hint(run)}",
             sorted({each.kernel for each in layers}),
         )
 

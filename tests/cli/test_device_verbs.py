@@ -188,7 +188,7 @@ def test_what_needs_no_setup_says_so(tmp_path, monkeypatch):
     assert shown.strip() == f"Device {here} needs no set-up: its reach is local."
     with pytest.raises(UsageError, match=r"is set up for every runtime: leave out --runtime\."):
         run("setup", here, "--workspace", tmp_path, "--runtime", "ncnn")
-    with pytest.raises(UsageError, match=r"Device nvidia-l4 cannot be set up: only its data sheet is known\."):
+    with pytest.raises(UsageError, match=r"Device nvidia-l4 cannot be set up: only its data sheet is known$"):
         run("setup", "nvidia-l4", "--workspace", tmp_path)
     with pytest.raises(UnknownName, match=r"Unknown device 'cortex-a72'\. Did you mean emulated-cortex-a72 or raspberry-pi-4"):
         run("setup", "cortex-a72", "--workspace", tmp_path)

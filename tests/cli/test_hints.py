@@ -35,7 +35,7 @@ from hwbench.device import files
 from hwbench.device.agent.environment import Environment
 from hwbench.device.files import local_name
 from hwbench.lut.table import Lut
-from hwbench.network.spec import Setting
+from hwbench.network.spec import AMONG_COPIES, Setting
 from hwbench.predictor import card as cards
 from hwbench.predictor import onnx_fit, onnx_latency
 from hwbench.predictor.card_types import OnnxCard
@@ -132,8 +132,10 @@ def here(tmp_path, monkeypatch, fast_policy, nothing_packaged) -> Path:
     monkeypatch.setattr(sys, "path", list(sys.path))
     quick = {**asdict(fast_policy), "max_processes": 3}
     monkeypatch.setattr("hwbench.profiler.policy.Policy", lambda *_, **__: Policy(**quick))
-    for name in ("fit", "verify"):
-        monkeypatch.setattr(hwbench, name, functools.partial(getattr(hwbench, name), policy=fast_policy), raising=False)
+    monkeypatch.setattr("hwbench.profiler.measure.MEASURE_POLICY", fast_policy)
+    monkeypatch.setattr(hwbench, "verify", functools.partial(hwbench.verify, policy=fast_policy), raising=False)
+    fit, few = hwbench.fit, {"networks": 4, "holdout": 4, "policy": fast_policy}
+    monkeypatch.setattr(hwbench, "fit", lambda *asked, **how: fit(*asked, **{**how, **few}), raising=False)
     yield tmp_path
     sys.modules.pop("mine", None)
 
@@ -215,7 +217,7 @@ def test_only_another_space_was_fitted(fitted):
 
 @runs("predictor/models.py:_nothing")
 def test_only_a_table_of_others_is_known(here):
-    pd.DataFrame({"a": np.arange(60) % 7, "latency_ms": 1.0 + np.arange(60) % 7}).to_parquet("t.parquet")
+    pd.DataFrame({"a": np.arange(60), "latency_ms": 1.0 + np.arange(60)}).to_parquet("t.parquet")
     folder = Path("my work", "predictors", local_name(), "rows")
     ask("fit", "--from", "t.parquet", "--features", "a", "--device", local_name(), "--out", folder)
     assert "Nothing tells latencies of" in mended_from(*some_of("Mine"))
@@ -279,7 +281,7 @@ def test_inputs_that_a_file_leaves_open(here):
 @runs("cli/measure.py:run", "cli/measure.py:_say_too_slow")
 def test_models_that_are_compared_with_what_was_kept(here):
     two_layers(here / "m.onnx")
-    measure = ("measure", "m.onnx", "--max-processes", 1, "--scenario", "cold", *AT)
+    measure = ("measure", "m.onnx", "--max-processes", 1, *AT)
     against = (*measure, "--against", "last", "--fail-if-slower", "9999999%")
     assert "there is none to compare with" in mended_from(*against)
     (kept,) = Path("my work", "measurements").rglob("*.jsonl")
@@ -320,13 +322,15 @@ def partly_int8(path: Path) -> Path:
 
 
 @runs("predictor/onnx_latency.py:OnnxLatency._undecided")
-def test_kernels_that_are_like_none_measured(here, model):  # noqa: F811 - the fixture
+@pytest.mark.parametrize(("scenario", "verb"), [(AMONG_COPIES, "profile --model m.onnx"), ("back-to-back", "predict m.onnx")])
+def test_kernels_that_are_like_none_measured(here, model, scenario, verb):  # noqa: F811 - the fixture
     folder = here / "my work" / "predictors" / local_name() / f"onnx-onnxruntime-{Setting().key}"
-    cards.write(folder, OnnxCard, encode(card_of(model)), model.state()[1])
+    stated = change(encode(card_of(model)), kernels={"scenario": scenario})
+    cards.write(folder, OnnxCard, stated, model.state()[1])
     files.detect(here / "my work")
     two_layers(here / "m.onnx", UNCOVERED, side="n")
     predict = ("predict", "m.onnx", "--shape", "x=1,16,64", *AT)
-    assert "--measure-missing" in mended_from(*predict)
+    assert f"Run: hwbench {verb}" in mended_from(*predict)
 
 
 @pytest.mark.skipif(not CAMPAIGN, reason="long: make campaign runs it")

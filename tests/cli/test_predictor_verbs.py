@@ -84,11 +84,6 @@ def test_goals_that_are_not_understood(tmp_path, goal):
     assert line.endswith(f"Goal '{goal}' is not understood; write 'p95 error < 3 %' or 'mean error < 1.5 %'.")
 
 
-def test_until_and_again_exclude_each_other(tmp_path):
-    asked = ("profile", "--space", "autoformer-tiny", "--until", "p95 error < 3 %", "--again", "--workspace", tmp_path)
-    assert "give one of them" in refusal(*asked)
-
-
 @pytest.mark.parametrize(("reached", "said"), [(True, "p95 error < 3 % reached."), (False, "NOT reached, no row is left.")])
 def test_profile_until_says_how_far_it_came(monkeypatch, tmp_path, reached, said):
     asked = []
@@ -141,21 +136,6 @@ def test_fit_from_stored_measurements(fitted_workspace, tmp_path):
 def test_options_that_say_nothing_together_are_refused(tmp_path, asked, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         CliRunner().invoke(build(), ["fit", *asked], catch_exceptions=False)
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (("--predictor", "p", "--input", "a", "--output", "b", "--device", "pi"), "its table's: leave out --device."),
-        (("--predictor", "p", "--input", "a"), "--predictor with --input and --output belong together"),
-        (("--space", "bert", "--arch", "a.json", "--shape", "x=1"), "shapes and ops of their own: leave out --shape."),
-        (("--space", "bert"), "--space with --arch belong together"),
-        (("m.onnx", "--space", "bert"), "MODEL.onnx and --space with --arch was given"),
-    ],
-)
-def test_predict_refuses_options_that_say_nothing_together(tmp_path, asked, said):
-    with pytest.raises(UsageError, match=re.escape(said)):
-        CliRunner().invoke(build(), ["predict", *asked, "--workspace", str(tmp_path)], catch_exceptions=False)
 
 
 def test_rows_of_a_table_are_predicted_by_a_predictor_that_is_named(tmp_path):

@@ -71,8 +71,6 @@ def test_runs_that_failed_are_said_and_the_exit_is_not_zero(tables, tmp_path, mo
     [
         (["--device", "toaster"], "Unknown device 'toaster'"),
         (["--strategy", "nsga3"], "Unknown strategy 'nsga3'. Did you mean nsga2"),
-        (["--seeds", 0], "seeds and workers must be at least 1, got 0"),
-        (["--tables", "/nowhere"], "There is no folder of benchmark tables at /nowhere"),
         (["--setting", "guessed"], "Unknown setting 'guessed'"),
     ],
 )
@@ -81,6 +79,11 @@ def test_validate_refuses_in_one_line(tables, tmp_path, more, message):
         validate(tables, tmp_path, *more)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_validate_needs_the_tables(tmp_path):
+    with pytest.raises(UsageError, match="There is no folder of benchmark tables at /nowhere"):
+        validate("/nowhere", tmp_path)
 
 
 def test_specialise_prints_the_cross_table_and_the_shares(tables, tmp_path):

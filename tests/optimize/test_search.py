@@ -304,7 +304,7 @@ def test_a_space_without_rows_is_refused_with_the_command(run):
     with pytest.raises(MissingOps) as error:
         run(space="autoformer-small", uncertified=True)
     assert "more (--json lists all). Run: hwbench profile --space autoformer-small --workspace " in one_line(error)
-    assert ", then: hwbench fit --space autoformer-small --workspace " in str(error.value)
+    assert " && hwbench fit --space autoformer-small --workspace " in str(error.value)
     assert len(error.value.keys) > 10
 
 

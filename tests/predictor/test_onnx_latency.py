@@ -180,7 +180,7 @@ def asked(tmp_path: Path, model: OpModel, rows: dict[str, float] | None = None, 
 def test_a_kernel_nobody_covers_is_named_with_the_command_where_it_could_change_the_answer(tmp_path, model):
     path = two_layers(tmp_path / "m.onnx", UNCOVERED)
     options = ModelFile(path, {"x": [1, 16, 64]}, {"rate": 16000}).options
-    with pytest.raises(MissingOps, match=rf"{UNCOVERED}.*Run: hwbench profile --model") as caught:
+    with pytest.raises(MissingOps, match=rf"{UNCOVERED}.*Run: hwbench predict") as caught:
         asked(tmp_path, model).predict_model(kernel_detection.detect(path), again=options)
     assert all(key.startswith("kernel(") for key in caught.value.keys)
     assert "--shape x=1,16,64 --fill rate=16000" in str(caught.value)

@@ -152,7 +152,7 @@ def test_another_space_is_refused_with_what_is_known_and_the_command(stored):
     reason = refused(stored, registry.get("space", "nasbench201"))
     assert reason.startswith("synthetic-new/mixer cannot tell latencies of nasbench201: its column 'width' is no gene")
     assert "It knows 156 architectures by the columns width, depth, ratio, last." in reason
-    assert "Make it, as in: hwbench transfer --known FILE.parquet --measured FILE.parquet --features op_0_1," in reason
+    assert "Make one, as in: hwbench transfer --known FILE.parquet --measured FILE.parquet --features op_0_1," in reason
     assert reason.endswith("--device synthetic-new --out predictors/synthetic-new/nasbench201")
 
 
@@ -340,7 +340,7 @@ def test_the_verb_stores_a_predictor_that_rebuilds(folder, tmp_path, monkeypatch
     (mine,) = [each for each in rows if each["name"] == "synthetic-new/mixer"]
     assert (mine["kind"], mine["data"].startswith("known.parquet, measured.parquet, 12 rows")) == ("transfer", True)
     lost = run("transfer", "--known", "known.parquet", "--features", "width", "--choose", 5, "--out", "x", "--device", "y")
-    assert (lost.returncode, "--choose N writes to --output FILE" in lost.stderr) == (2, True)
+    assert (lost.returncode, "transfer --choose does not read --out: leave it out" in lost.stderr) == (2, True)
 
 
 def test_combinations_count_the_last_gene_fastest():

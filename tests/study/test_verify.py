@@ -257,7 +257,7 @@ def away(verified, tmp_path) -> SimpleNamespace:
 def test_a_device_that_cannot_be_reached_is_said_and_nothing_is_claimed(away):
     told = hwbench.verify(away.folder, random=2, workspace=away.root)
     assert told["measured"] is False
-    assert told["why"] == f"Device pi4 cannot be measured from here: it is pi4, this machine is {files.local_name()}."
+    assert told["why"] == f"Device pi4 cannot be measured from here: it is pi4, this machine is {files.local_name()}"
     best = away.search["search"]["finalists"][0]
     assert (told["winner"]["predicted_ms"], told["winner"]["upper_ms"]) == (best["latency_ms"], best["upper_ms"])
     assert "measured_ms" not in told["winner"]
