@@ -51,8 +51,8 @@ ROOT = Path(hwbench.__file__).parents[1]
 PAGES = sorted(path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) if "```console" in path.read_text())
 COLUMNS = 80
 ANYTHING = "..."
-FOLDER = "/home/me/work"
-"""What the folder of a page is called in recorded outputs."""
+HOME = "/home/me"
+"""Below it lie the folder of a page (work) and hwbench itself (hwbench) in recorded outputs."""
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 NO_RUN = re.compile(r"console no-run: (?P<reason>.+)")
@@ -72,7 +72,7 @@ MASKS = (
     (r"\b[a-z][a-z0-9-]*-\d+c\b", "MACHINE"),  # as devices.local_name() makes them
     (r"(?<![\w.~/])~?/[\w.-]+(/[\w.-]+)*", "PATH"),
     (r"\b[0-9a-f]{8}\b", "#"),
-    (r"(?<![A-Za-z_])[-+]?\d+([.,]\d+)*(e[-+]?\d+)?", "#"),
+    (r"(?<![A-Za-z_\d])[-+]?\d+([.,]\d+)*(e[-+]?\d+)?", "#"),
     (r"[─━│┃┌┐└┘├┤┬┴┼╇╈╪┏┓┗┛┡┩┳┻]+", " "),
 )
 """Pattern -> what stands for it. fp32, int8 and other numbers within names are compared."""
@@ -228,7 +228,8 @@ class Shell:
             timeout=600 if self.brief else 7200,
             check=False,
         )
-        return done.returncode, done.stdout.replace(str(self.folder), FOLDER)
+        shown = done.stdout.replace(str(self.folder), f"{HOME}/work").replace(str(ROOT), f"{HOME}/hwbench").lstrip("\n")
+        return done.returncode, "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
 
     def follow(self, page: Page) -> Iterator[tuple[Command, int, str]]:
         """Writes the files of a page and runs its commands; gives each with its exit code and its output."""

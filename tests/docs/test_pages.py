@@ -132,6 +132,7 @@ def test_commands_of_a_block():
         ("(AMD EPYC, 2 cores)", "(Intel(R) Xeon, 64 cores)", True),
         ("winner: {'depth': 12}", "winner: {'depth': 13, 'heads': [3]}", True),
         ("fp32 on 2 threads", "int8 on 2 threads", False),
+        ("fp32", "fp33", False),
         ("report: reports/q-7031cafd/report.html", "report: reports/q-12345678/report.html", True),
         ("a\n...\nz\n", "a\nb\nc\nz\n", True),
         ("a\n...\n", "a\n", True),
