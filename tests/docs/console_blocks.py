@@ -228,8 +228,8 @@ class Shell:
             timeout=600 if self.brief else 7200,
             check=False,
         )
-        shown = done.stdout.replace(str(self.folder), f"{HOME}/work").replace(str(ROOT), f"{HOME}/hwbench").lstrip("\n")
-        return done.returncode, "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+        shown = done.stdout.replace(str(self.folder), f"{HOME}/work").replace(str(ROOT), f"{HOME}/hwbench")
+        return done.returncode, "".join(f"{line.rstrip()}\n" for line in shown.splitlines() if line.strip())
 
     def follow(self, page: Page) -> Iterator[tuple[Command, int, str]]:
         """Writes the files of a page and runs its commands; gives each with its exit code and its output."""
