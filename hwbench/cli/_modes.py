@@ -90,7 +90,8 @@ def _one(reads: str, *only: Only) -> Verb:
 
 def _limits(given: Given) -> list[str]:
     """The costs that a search limits."""
-    return ["latency_ms"] * ("budget_ms" in given) + [each.partition("=")[0] for each in _texts(given, "budget", "limit")]
+    named = [each.partition("=") for each in _texts(given, "budget", "limit")]  # --budget 0.6x: of the device's latency
+    return ["latency_ms"] * ("budget_ms" in given) + [name if separator else "latency_ms" for name, separator, _ in named]
 
 
 def _texts(given: Given, *names: str) -> list[str]:
