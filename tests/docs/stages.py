@@ -1,0 +1,51 @@
+"""Where a page begins, if not in an empty folder: a board in reach of ssh, or this repository as a clone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.device.sshd import Sshd, script
+from tests.docs.console_blocks import ROOT
+
+CLONE, BOARD = "docs/tutorial-contribution.md", "docs/tutorial-device.md"
+COPIED = ("hwbench", "tests", "docs", "pyproject.toml", "constraints.txt", "Makefile", "CONTRIBUTING.md", "README.md")
+DATA = ("devices", "luts", "predictors", "reports")
+"""What a clone has beside; nothing is written there, so links will do."""
+
+
+@contextmanager
+def staged(page: str, folder: Path, scratch: Path) -> Iterator[str]:
+    """Makes the folder of a page; gives folders with programs it has beside the usual ones."""
+    if page == CLONE:
+        clone(folder)
+    else:
+        folder.mkdir()
+    if page != BOARD:
+        yield ""
+        return
+    there = scratch / "board"
+    for part in ("bin", "sshd"):
+        (there / part).mkdir(parents=True)
+    script(there / "bin" / "python3", f'exec {sys.executable} "$@"')
+    server = Sshd(there / "sshd", path=f"{there / 'bin'}:{os.defpath}")
+    try:
+        yield str(server.bin)
+    finally:
+        server.close()
+
+
+def clone(folder: Path) -> None:
+    """The repository as `git clone` gives it, as far as a page needs it."""
+    folder.mkdir()
+    for path in (ROOT / name for name in COPIED):
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__", "_data"))
+        else:
+            shutil.copy(path, folder)
+    for name in DATA:
+        (folder / name).symlink_to(ROOT / name)
