@@ -108,7 +108,8 @@ def run(
     if json:
         console.emit_json(document)
     else:
-        _print(done, f"{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}")
+        where = f"{device}, " if device != "local" else ""
+        _print(done, f"{where}{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}")
         console.say_written(written)
     if any(each.get("too_slow") for each in done):
         accept = options.typed(context, without=("fail_if_slower",)) if str(against).upper() == LAST else ""

@@ -13,6 +13,8 @@ from tests.device.sshd import Sshd, script
 from tests.docs.console_blocks import ROOT
 
 CLONE, BOARD = "docs/tutorial-contribution.md", "docs/tutorial-device.md"
+BOARD_PYTHON = "hwbench-python"
+"""What has numpy and onnxruntime there."""
 COPIED = ("hwbench", "tests", "docs", "pyproject.toml", "constraints.txt", "Makefile", "CONTRIBUTING.md", "README.md")
 DATA = ("devices", "luts", "predictors", "reports")
 """What a clone has beside; nothing is written there, so links will do."""
@@ -31,7 +33,7 @@ def staged(page: str, folder: Path, scratch: Path) -> Iterator[str]:
     there = scratch / "board"
     for part in ("bin", "sshd"):
         (there / part).mkdir(parents=True)
-    script(there / "bin" / "python3", f'exec {sys.executable} "$@"')
+    script(there / "bin" / BOARD_PYTHON, f'exec {sys.executable} "$@"')
     server = Sshd(there / "sshd", path=f"{there / 'bin'}:{os.defpath}")
     try:
         yield str(server.bin)
