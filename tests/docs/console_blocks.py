@@ -74,6 +74,8 @@ MASKS = (
     (r": (same|faster|slower|too close to call)\. .*", ": ANSWER"),  # of two measurements, with its reason
     (r"(?<=│)\s*(yes|no)\s*(?=│)", " YES "),
     (r"(?<=│)\s*-\s*(?=│)", " # "),  # no number
+    (r"(Unknown device .*Available:) .*", r"\1 THEM"),
+    (r"(cannot be reached:) .*?(?=; try:)", r"\1 WHY"),
     (r"\b(today|\d+ days? ago|some time ago)\b", "AGE"),
     (r"\d{4}-\d\d-\d\d(T[\d:.+]+Z?)?", "#"),
     (r"\([^\n]*?, \d+ cores", "(CPU, # cores"),
@@ -243,7 +245,7 @@ class Shell:
             timeout=600 if self.brief else 7200,
             check=False,
         )
-        return done.returncode, done.stdout.replace(str(self.folder), FOLDER)
+        return done.returncode, done.stdout.lstrip("\n").replace(str(self.folder), FOLDER)
 
     def follow(self, page: Page) -> Iterator[tuple[Command, int, str]]:
         """Writes the files of a page and runs its commands; gives each with its exit code and its output."""

@@ -35,6 +35,8 @@ def staged(page: str, folder: Path, scratch: Path) -> Iterator[str]:
         (there / part).mkdir(parents=True)
     script(there / "bin" / BOARD_PYTHON, f'exec {sys.executable} "$@"')
     server = Sshd(there / "sshd", path=f"{there / 'bin'}:{os.defpath}")
+    known = there / "sshd" / "config"
+    known.write_text(f"Host raspberrypi\n  HostName raspberrypi.invalid\n{known.read_text()}")  # a board that is switched off
     try:
         yield str(server.bin)
     finally:
