@@ -31,7 +31,7 @@ bench: $(VENV)/dev.done  ## speeds as ratios against peers, measured in one run;
 	$(PIP) scikit-learn
 	$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-autosave -s
 
-study: $(VENV)/dev.done  ## every accuracy figure the README quotes, measured anew on this machine (about an hour)
+study: $(VENV)/dev.done  ## every accuracy figure reports/README.md quotes of it, measured anew on this machine (about an hour)
 	$(BIN)/python -m studies.readme_figures
 
 accuracy: $(VENV)/dev.done  ## how good predictions are here: networks of four spaces, models of transformers (about 2 hours)

@@ -1,4 +1,4 @@
-"""The evidence behind the README: errors on unseen networks, budgets kept, and exports of one ViT, from nothing.
+"""Evidence quoted in reports/README.md: errors on unseen networks, budgets kept, and exports of one ViT, from nothing.
 
     make study          about an hour on 2 cores; run it on an otherwise idle machine
 

@@ -19,7 +19,12 @@ def run(
     ] = None,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", help="COST=VALUE, any cost as the budget, e.g. instructions_m@emulated-cortex-a72=600."),
+        typer.Option(
+            "--budget",
+            help="0.6x: that many times the latency predicted of the space's largest architecture (the largest choice of "
+            "everything; of choices that are names, most multiply-accumulates). Or COST=VALUE, any cost as the budget, "
+            "e.g. instructions_m@emulated-cortex-a72=600.",
+        ),
     ] = None,
     device: options.Device = "local",
     runtime: options.Runtime = "onnxruntime",
@@ -83,7 +88,7 @@ def run(
     """Find the best architecture within a budget (latency or any other cost) and other limits."""
     import hwbench
 
-    asked = {"budget": _numbers("--budget", budget), "limits": _numbers("--limit", limit), "workspace": workspace}
+    asked = {"budget": _budget(budget), "limits": _numbers("--limit", limit), "workspace": workspace}
     how = {"strategy": strategy, "objective": objective, "statistic": statistic, "evaluations": evaluations}
     by = {"proxy": proxy, "accuracy": accuracy, "reuse": reuse, "tables": tables}
     where = {"device": device, "runtime": runtime, "setting": options.setting(dtype, batch, threads)}
@@ -107,6 +112,12 @@ def _show(done: dict[str, Any]) -> None:
     for name, usual in about["usual"].items():
         words = ", ".join(f"{word} {value:.4g}" for word, value in usual.items())
         typer.echo(f"{name} of networks of {asked.space}: {words}")
+    if asked.budget_factor is not None and asked.budget_ms is not None:
+        whole = asked.budget_ms / asked.budget_factor
+        typer.echo(
+            f"budget: {asked.budget_factor:g}x of {whole:.4g} ms, which is predicted of the largest architecture: "
+            f"{asked.budget_ms:g} ms"
+        )
     if about["chosen"]:
         typer.echo(f"strategy: {about['chosen']}")
     other = "p50" if asked.statistic == "min" else "min"
@@ -134,6 +145,16 @@ def _show(done: dict[str, Any]) -> None:
     for note in about["notes"]:
         typer.echo(f"note: {note}")
     typer.echo(f"winner: {done['architectures'][0]}")
+
+
+def _budget(given: list[str] | None) -> dict[str, float] | str:
+    """A share such as 0.6x, as it was written, or cost -> number."""
+    from hwbench.core.errors import UsageError
+
+    shares = [text for text in given or [] if "=" not in text]
+    if shares and len(given or []) > 1:
+        raise UsageError(f"A search has one budget, got {', '.join(given or [])}: make all but one of them a --limit.")
+    return shares[0] if shares else _numbers("--budget", given)
 
 
 def _numbers(option: str, given: list[str] | None) -> dict[str, float]:

@@ -71,7 +71,7 @@ def _winner(done: dict[str, Any]) -> str:
     return (
         f"winner: predicted {winner['predicted_ms']:.2f} ms, measured {winner['measured_ms']:.2f} ms "
         f"(spread {winner['min_spread'] or float('nan'):.1%}), p50 {winner['latency_median_ms']:.2f} ms, "
-        f"{word} {limit['most']:g} ms "
+        f"{word} {limit['most']:g} ms{_of_largest(done)} "
         f"{'kept' if limit['kept'] else 'BROKEN'}{doubt}; finalists within the {word}: {limit['finalists']} of {limit['of']}"
     )
 
@@ -83,6 +83,11 @@ def _counted(done: dict[str, Any]) -> str:
         f"winner: {first['name']} {first['winner']:.6g} ({first['how']}), budget {first['most']:g} "
         f"{'kept' if first['kept'] else 'BROKEN'}; finalists within the budget: {first['finalists']} of {first['of']}"
     )
+
+
+def _of_largest(done: dict[str, Any]) -> str:
+    """Which share of the largest architecture's latency the budget is, where that was asked for."""
+    return "" if done["budget_factor"] is None else f" ({done['budget_factor']:g}x of the largest)"
 
 
 def _doubt(each: dict[str, Any]) -> str:
@@ -112,4 +117,5 @@ def _not_measured(done: dict[str, Any]) -> str:
     known = f"{first['name']} {winner['costs'][first['name']]:.6g}, budget {first['most']:g}"
     if "predicted_ms" in winner:
         known = f"{winner['predicted_ms']:.2f} ms, at most {winner['upper_ms']:.2f} ms, budget {done['budget_ms']:g} ms"
+        known += _of_largest(done)
     return f"NOT MEASURED: {done['why'].rstrip('.')}. The winner is only predicted: {known}."

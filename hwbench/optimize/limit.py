@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from hwbench.optimize.cost import Cost
 from hwbench.optimize.cost_kind import LATENCY, Question, kind_of
+from hwbench.optimize.relative_budget import text_of
 from hwbench.predictor.models import Chosen
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
@@ -26,6 +28,8 @@ class Limit:
     """The predictor behind it; an exact cost has none."""
     option: str = ""
     """How the command line asks for it; `--limit NAME` if not given."""
+    factor: float | None = None
+    """How many times the latency of the space's largest architecture it is, where it was asked for like that."""
 
     @property
     def name(self) -> str:
@@ -39,8 +43,11 @@ class Limit:
 
     @property
     def raised_by(self) -> str:
-        """What to raise on the command line."""
-        return self.option or f"--limit {self.name}"
+        """What to raise on the command line, and how far where that is said in the same terms."""
+        if self.factor is None:
+            return self.option or f"--limit {self.name}"
+        reachable = math.ceil(100 * self.factor * self.least()[0] / self.at_most) / 100
+        return f"--budget {text_of(self.factor)} to {text_of(reachable)}"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -74,7 +81,12 @@ class Limit:
 
 
 def limits_of(
-    space: Space, bounds: Mapping[str, float], question: Question, by_upper: bool = True, budget: str | None = None
+    space: Space,
+    bounds: Mapping[str, float],
+    question: Question,
+    by_upper: bool = True,
+    budget: str | None = None,
+    factor: float | None = None,
 ) -> list[Limit]:
     """Every cost that has a bound, compiled, in the order given.
 
@@ -84,6 +96,7 @@ def limits_of(
         question: What costs depend on.
         by_upper: Compare upper bounds of predictions.
         budget: Which of them was asked for as the budget.
+        factor: ... and of which share of the largest architecture's latency it was computed.
 
     Raises:
         UsageError: there is no such cost (the message lists what there is), or it cannot be told of this space.
@@ -93,5 +106,5 @@ def limits_of(
     for name, at_most in bounds.items():
         cost, chosen = kind_of(name, space, question).compile(space, name, question)
         option = "" if name != budget else "--budget-ms" if name == LATENCY else f"--budget {name}"
-        found.append(Limit(cost, at_most, by_upper, chosen, option))
+        found.append(Limit(cost, at_most, by_upper, chosen, option, factor if name == budget else None))
     return found

@@ -43,6 +43,7 @@ from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.loop import Plan, run_trials
 from hwbench.optimize.objective.base import VIOLATION, Objective, make_objective
 from hwbench.optimize.problem import violation
+from hwbench.optimize.relative_budget import factor_of, in_ms
 from hwbench.optimize.result import SearchResult, followed, result_of, usual, write_trials
 from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
 from hwbench.optimize.space_problem import as_population
@@ -79,7 +80,7 @@ def search(
     workers: int = 1,
     executor: Executor | None = None,
     uncertified: bool = False,
-    budget: Mapping[str, float] | None = None,
+    budget: Mapping[str, float] | str | None = None,
     accuracy: str | Path | Callable[..., Any] | None = None,
     reuse: str | Path | None = None,
     tables: str | Path | None = None,
@@ -109,7 +110,8 @@ def search(
         workers: Processes that score, where a score is expensive; the result does not depend on it.
         executor: Anyone's own executor to score with, instead of processes here.
         uncertified: Search also where no calibration saw the space; the result says that nothing certifies its bounds.
-        budget: Any other cost as the budget, e.g. {"instructions_m@emulated-cortex-a72": 600}.
+        budget: Any other cost as the budget, e.g. {"instructions_m@emulated-cortex-a72": 600}; or "0.6x", a share of the
+            latency predicted of the space's largest architecture, which has the largest choice of everything.
         accuracy: The accuracy itself, instead of a proxy: a function of an architecture as values ({"depth": 12, ...}) that
             returns a number (of a list of them, where it has `vectorised = True`), or "FILE.py:NAME" of one; a table of known
             architectures, "FILE.parquet" or "FILE.csv", with ":COLUMN" where that is not clear; or a benchmark table's name.
@@ -122,13 +124,15 @@ def search(
     if (evaluations is not None and evaluations < 1) or workers < 1:
         raise UsageError(f"evaluations and workers must be at least 1, got {evaluations} and {workers}.")
     target, folder = Target.of(device, runtime, setting, workspace), Path(out)
-    budget_ms, budget = _own_latency(budget_ms, budget, target)
+    question = Question(target, check_statistic(statistic), uncertified)
+    budget_ms, budget, factor = _resolved(budget_ms, budget, space, question)
     if accuracy is not None and proxy is not None:
         raise UsageError("Either a proxy stands in for accuracy, or it is given: leave out --proxy or --accuracy.")
     proxy = "params" if accuracy is None and proxy is None else proxy
     asked = Settings(
-        space=space, budget_ms=budget_ms, budget=dict(budget) if budget else None, limits=dict(limits) if limits else None,
-        statistic=check_statistic(statistic), bound=UPPER_BOUND if certified else PLAIN, strategy=strategy or "",
+        space=space, budget_ms=budget_ms, budget_factor=factor, budget=dict(budget) if budget else None,
+        limits=dict(limits) if limits else None,
+        statistic=statistic, bound=UPPER_BOUND if certified else PLAIN, strategy=strategy or "",
         objective=objective, gamma=gamma, proxy=proxy, evaluations=evaluations or 0, seed=seed,
         device=target.device, runtime=runtime, setting=setting,
     )  # fmt: skip
@@ -138,7 +142,7 @@ def search(
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
         asked = replace(asked, strategy=strategy, evaluations=evaluations, accuracy=own)
         anew = _anew(asked, accuracy, places, uncertified)
-        found = _searched(asked, Question(target, statistic, uncertified), score, folder, tick, anew)
+        found = _searched(asked, question, score, folder, tick, anew)
     document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
     write_json(folder / RESULT_NAME, document)
     (folder / NEAREST_NAME).unlink(missing_ok=True)
@@ -204,7 +208,7 @@ def _searched(asked: Settings, question: Question, score: Scoring, folder: Path,
     """Compiles the limits, and searches."""
     space: Space = registry.get("space", asked.space)
     goal = make_objective(asked.objective, asked.bounds, asked.gamma)
-    limited = limits_of(space, asked.bounds, question, asked.by_upper, asked.budget_name)
+    limited = limits_of(space, asked.bounds, question, asked.by_upper, asked.budget_name, asked.budget_factor)
     settings = replace(asked, certified=_certified(limited, asked.by_upper), **_fingerprints(limited))
     problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited))
     rng = np.random.default_rng(asked.seed)
@@ -244,15 +248,21 @@ def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: T
     )
 
 
-def _own_latency(
-    budget_ms: float | None, budget: Mapping[str, float] | None, target: Target
-) -> tuple[float | None, Mapping[str, float] | None]:
-    """(budget_ms, budget), where a budget that names the latency of the very device searched for is its short form."""
+def _resolved(
+    budget_ms: float | None, budget: Mapping[str, float] | str | None, space: str, question: Question
+) -> tuple[float | None, Mapping[str, float] | None, float | None]:
+    """(budget_ms, budget, factor): however asked for, a budget of the latency on the very device searched for comes first."""
+    if isinstance(budget, str):
+        if budget_ms is not None:
+            raise UsageError(f"A search has one budget: give --budget-ms or --budget {budget}, not both.")
+        factor = factor_of(budget)
+        return in_ms(factor, registry.get("space", space), question), None, factor
     if budget_ms is None and budget and len(budget) == 1:
         ((name, at_most),) = budget.items()
-        if name == LATENCY or (name.startswith(f"{LATENCY}@") and _same(place_of(name, target), target)):
-            return at_most, None
-    return budget_ms, budget
+        there = question.target
+        if name == LATENCY or (name.startswith(f"{LATENCY}@") and _same(place_of(name, there), there)):
+            return at_most, None, None
+    return budget_ms, budget, None
 
 
 def _same(one: Target, other: Target) -> bool:

@@ -16,11 +16,12 @@ from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.objective.base import check_budget
+from hwbench.optimize.relative_budget import text_of
 
 SETTINGS_NAME = "settings.json"
 UPPER_BOUND, PLAIN = "upper", "plain"
 """What of a predicted latency is compared with its limit."""
-LATER = ("bound", "budget", "accuracy")
+LATER = ("bound", "budget", "accuracy", "budget_factor")
 """Settings that searches of older versions did not state: there `certified` alone tells the bound, `budget_ms` the budget, and
 `proxy` what was maximised."""
 
@@ -35,6 +36,8 @@ class Settings:
     space: str
     budget_ms: float | None
     """The budget where it is the latency on the device searched for."""
+    budget_factor: float | None = None
+    """Of how many times the latency of the space's largest architecture it was computed, where that was asked for."""
     budget: Mapping[str, float] | None
     """The budget where it is another cost."""
     limits: Mapping[str, float] | None
@@ -97,9 +100,14 @@ class Settings:
     def asked(self) -> str:
         """All limits in words."""
         return ", ".join(
-            f"{at_most:g} ms ({self.statistic})" if name == LATENCY else f"{name} <= {at_most:g}"
+            f"{at_most:g} ms ({self.statistic}{self.of_largest})" if name == LATENCY else f"{name} <= {at_most:g}"
             for name, at_most in self.bounds.items()
         )
+
+    @property
+    def of_largest(self) -> str:
+        """Which share of the largest architecture's latency was asked for, in words that follow others; nothing where none."""
+        return "" if self.budget_factor is None else f", {text_of(self.budget_factor)} of the largest"
 
     @property
     def score_name(self) -> str:
@@ -127,8 +135,8 @@ class Settings:
         at, plain = self.setting, Setting()
         options: dict[str, Value] = {
             "space": self.space,
-            "budget_ms": _exact(self.budget_ms),
-            "budget": _exact_each(self.budget),
+            "budget_ms": _exact(self.budget_ms) if self.budget_factor is None else None,
+            "budget": _exact_each(self.budget) if self.budget_factor is None else text_of(self.budget_factor),
             "statistic": self.statistic,
             "device": self.device,
             "runtime": self.runtime,
@@ -167,7 +175,9 @@ def bounds_of(
     if twice := [name for name in limits or {} if name in first]:
         raise UsageError(f"{twice[0]} is the budget and has a --limit, too: leave one of them out.")
     if not bounds:
-        raise UsageError("A search needs something to keep: --budget-ms MS, --budget COST=VALUE or at least one --limit.")
+        raise UsageError(
+            "A search needs something to keep: --budget-ms MS, --budget 0.6x, --budget COST=VALUE or at least one --limit."
+        )
     return bounds
 
 

@@ -88,4 +88,4 @@ def _write(
 def _within(settings: Settings) -> str:
     """The budget, or the first limit where there is none."""
     name, at_most = next(iter(settings.bounds.items()))
-    return f"{ms(at_most)} ms ({settings.statistic})" if name == LATENCY else f"{name} {at_most:g}"
+    return f"{ms(at_most)} ms ({settings.statistic}{settings.of_largest})" if name == LATENCY else f"{name} {at_most:g}"

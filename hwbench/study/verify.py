@@ -103,6 +103,7 @@ def verify(
         "space": found.settings.space,
         "statistic": found.settings.statistic,
         "budget_ms": found.settings.bounds.get(LATENCY),
+        "budget_factor": found.settings.budget_factor,
         "bounds": found.settings.bounds,
         "device": found.settings.device,
         "predictor": chosen.latency.facts.document() if chosen else None,

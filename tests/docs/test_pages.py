@@ -24,12 +24,26 @@ from tests.docs.console_blocks import (
 from tests.docs.stages import staged
 from tests.frozen.record import RECORDING
 
-NOT_RUN = {"docs/boards.md": 12}
+NOT_RUN = {
+    "README.md": 1,
+    "docs/boards.md": 12,
+    "docs/measuring.md": 6,
+    "docs/model.md": 3,
+    "docs/research.md": 5,
+}
 """Page -> how many of its commands are not run; a page that is not here has none."""
 ALL = [Page(path) for path in PAGES]
-TEXTS = sorted({*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "docs/api.md", "predictors/README.md"))})
+TEXTS = sorted(
+    {*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "docs/api.md", "predictors/README.md", "reports/README.md"))}
+)
+LINKING = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "reports" / "README.md", *(ROOT / "docs").glob("*.md")})
 APP = build()
 LONG = os.environ.get("HWBENCH_CAMPAIGN") == "1"
+
+
+def slug(head: str) -> str:
+    """What a heading is called in links."""
+    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
 
 
 def shown_but_not_run(page: Page) -> list[str]:
@@ -83,8 +97,30 @@ def test_blocks_are_of_known_kinds():
         assert bad == [], page.name
 
 
-def test_every_file_named_here_is_there():
+def test_every_page_named_here_is_there():
     assert {ROOT / name for name in NOT_RUN} <= set(PAGES)
+
+
+def test_the_readme_takes_two_minutes_to_read():
+    assert len((ROOT / "README.md").read_bytes()) <= 10_000
+
+
+@pytest.mark.parametrize("path", LINKING, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_link_leads_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text(encoding="utf-8"))):
+        if not target.startswith(("http://", "https://")):
+            file, _, anchor = target.partition("#")
+            there = (path.parent / file).resolve() if file else path
+            assert there.exists(), target
+            if anchor:
+                heads = re.findall(r"^#+ (.*)$", FENCE.sub("", there.read_text(encoding="utf-8")), re.MULTILINE)
+                assert anchor in {slug(head) for head in heads}, target
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "docs").glob("*.md"):
+        assert path.name == "README.md" or f"({path.name})" in index, path.name
 
 
 def test_commands_of_a_block():
