@@ -233,7 +233,8 @@ class Shell:
         """(exit code, what a terminal would show)."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("HWBENCH_")}
         env |= {"COLUMNS": str(COLUMNS), "TERM": "dumb", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-        env |= {"PATH": f"{self.programs}{os.pathsep}{self.path}{os.pathsep}{os.environ['PATH']}"}
+        beside = str(Path(sys.executable).parent)  # ruff and the like
+        env |= {"PATH": os.pathsep.join(filter(None, (str(self.programs), self.path, beside, os.environ["PATH"])))}
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=self.folder,
