@@ -264,9 +264,9 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
         raise UnknownName(_not_given(kind, name))
     if user_code.is_reference(name):
         raise UnknownName(
-            f"Unknown {kind} '{name}': on the command line a file can hold a {' or a '.join(FROM_FILES)} or an accuracy function "
-            f"only. In Python hwbench's functions take the {kind} itself; for the command line register it in the entry-point group "
-            f"hwbench.{kind}."
+            f"Unknown {kind} '{name}': on the command line a file can hold a {' or a '.join(FROM_FILES)} or an accuracy "
+            f"function only. In Python hwbench's functions take the {kind} itself; for the command line register it in the "
+            f"entry-point group hwbench.{kind}."
         )
     if options and "=" not in options and _find(kind, base) is None:
         raise UnknownName(
