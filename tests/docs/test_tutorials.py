@@ -6,7 +6,6 @@ That their commands run and print what is shown is checked with all other pages,
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 
@@ -88,15 +87,16 @@ def test_what_newcomers_asked_for_is_shown(what):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_hint_of_an_error_is_the_next_command_and_leads_on(name):
-    """Pasted as it stands; after it, what had failed works, unless the hint was that command made complete."""
+    """Pasted as it stands. Either it is the command mended (of the same verb), or what had failed works after it."""
     commands = COMMANDS[name]
     for at, command in enumerate(commands):
         for hint in hints(command):
-            follows = commands[at + 1]
+            follows, later = commands[at + 1], commands[at + 1 :]
             assert plain(follows) == hint, f"after {command.line}"
-            complete = set(shlex.split(hint)) > set(shlex.split(plain(command))) - {"--out"}
-            later = [other for other in commands[at + 1 :] if plain(other) == plain(command)]
-            assert complete or follows.code or (later and later[0].code == 0), f"{command.line} is not tried again"
+            if hint.startswith("hwbench "):  # ssh to a board that is switched off fails
+                mended = " ".join(hint.split()[:2]) in command.line
+                assert follows.code == 0
+                assert mended or any(plain(other) == plain(command) and not other.code for other in later), command.line
 
 
 def test_some_errors_are_shown_on_purpose_with_hints_to_paste():
