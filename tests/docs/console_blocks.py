@@ -55,8 +55,8 @@ ROOT = Path(hwbench.__file__).parents[1]
 PAGES = sorted(path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) if "```console" in path.read_text())
 COLUMNS = 80
 ANYTHING = "..."
-FOLDER = "/home/me/work"
-"""What the folder of a page is called in recorded outputs."""
+FOLDER, SHIPPED = "/home/me/work", "/home/me/hwbench"
+"""What the folder of a page, and that of hwbench's own data, are called in recorded outputs."""
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 NO_RUN = re.compile(r"console no-run: (?P<reason>.+)")
@@ -246,7 +246,7 @@ class Shell:
             timeout=600 if self.brief else 7200,
             check=False,
         )
-        return done.returncode, done.stdout.lstrip("\n").replace(str(self.folder), FOLDER)
+        return done.returncode, done.stdout.lstrip("\n").replace(str(self.folder), FOLDER).replace(str(ROOT), SHIPPED)
 
     def follow(self, page: Page) -> Iterator[tuple[Command, int, str]]:
         """Writes the files of a page and runs its commands; gives each with its exit code and its output."""
