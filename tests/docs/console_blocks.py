@@ -67,7 +67,7 @@ PROGRESS = re.compile(r"^hwbench: .*\b\d+:\d\d so far\b.*\n?", re.MULTILINE)
 VERDICTS = "stable|noisy|shifted|throttled"
 MASKS = (
     (r"\{'.*\}", "{}"),  # an architecture
-    (rf"\bms (kept|BROKEN)( \((?:{VERDICTS})\b.*?\))?;", "ms KEPT;"),
+    (r"\bms (kept|BROKEN)( \(.*\))?; finalists", "ms KEPT; finalists"),
     (rf"\b({VERDICTS}): .*", "VERDICT"),  # ... with its reason
     (rf"\b({VERDICTS})\b", "VERDICT"),
     (r"\bbudget (kept|BROKEN)", "budget KEPT"),
@@ -246,7 +246,8 @@ class Shell:
             timeout=600 if self.brief else 7200,
             check=False,
         )
-        return done.returncode, done.stdout.lstrip("\n").replace(str(self.folder), FOLDER).replace(str(ROOT), SHIPPED)
+        printed = done.stdout.lstrip("\n").replace(str(self.folder), FOLDER).replace(str(ROOT), SHIPPED)
+        return done.returncode, re.sub(r" +$", "", printed, flags=re.MULTILINE)
 
     def follow(self, page: Page) -> Iterator[tuple[Command, int, str]]:
         """Writes the files of a page and runs its commands; gives each with its exit code and its output."""

@@ -142,7 +142,7 @@ def test_commands_of_a_block():
         ("a\n...\nz\n", "a\nb\nc\nz\n", True),
         ("a\nb\n", "a\nhwbench: profiling, 4 of 9 (44 %), 0:22 so far, about 0:31 left\nb\n", True),
         ("a.onnx against b.onnx: same. Within 2 %", "a.onnx against b.onnx: too close to call. After 9 rounds", True),
-        ("budget 9 ms kept (noisy, spread 4 %: others (2)); 5 of 5", "budget 8 ms BROKEN; 0 of 5", True),
+        ("9 ms kept (noisy: slow (canary); minima); finalists: 5", "8 ms BROKEN; finalists: 0", True),
         ("a\n...\n", "a\n", True),
         ("...\nb 2\n...\n", "a\nb 3\nc\n", True),
         ("a\n...\nz\n", "a\nb\n", False),
