@@ -139,13 +139,15 @@ def _policy(models: int, precision: float, max_processes: int | None, max_second
 
 def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     """A column for every model, their verdicts, and how they compare with the first and with what was measured before."""
+    from hwbench.device.files import local_name
     from hwbench.study import measure_page
 
     first = done[0]
     names = [str(d["model"]) if len(done) > 1 else "value" for d in done]
     cells = [measure_page.lines(d) for d in done]
     rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
-    title = f"{first['model'] if len(done) == 1 else 'models'}: {how}"
+    where = "" if first["device"] == local_name() else f"{first['device']}, "
+    title = f"{first['model'] if len(done) == 1 else 'models'}: {where}{how}"
     console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}}, wide)
     for d in done:
         typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")

@@ -262,6 +262,12 @@ def _factory(kind: str, name: str) -> tuple[Any, dict[str, Any]]:
     base, _, options = name.partition(":")
     if kind in FROM_FILES and user_code.is_reference(name):
         raise UnknownName(_not_given(kind, name))
+    if user_code.is_reference(name):
+        raise UnknownName(
+            f"Unknown {kind} '{name}': on the command line a file can hold a {' or a '.join(FROM_FILES)} or an accuracy "
+            f"function only. In Python hwbench's functions take the {kind} itself; for the command line register it in the "
+            f"entry-point group hwbench.{kind}."
+        )
     if options and "=" not in options and _find(kind, base) is None:
         raise UnknownName(
             f"Unknown {kind} '{name}': it was given as an object, which this process does not know. Register it in the "

@@ -168,6 +168,7 @@ def followed(plan: Plan, score: Scoring, trials: Trials, settings: Settings) -> 
         population = activity.sample(plan.space, DRAWN, np.random.default_rng(0))
         scores = score(population).values
     known = np.isfinite(scores)
+    networks = np.unique(population[:, known], axis=1).shape[1]  # those drawn twice from a small space count once
     notes = []
     for limit in plan.limits:
         both = np.stack([scores[known], limit.cost.value(population[:, known])])
@@ -175,7 +176,7 @@ def followed(plan: Plan, score: Scoring, trials: Trials, settings: Settings) -> 
         if known.sum() >= LEAST_KNOWN and ranks >= FOLLOWS:
             instead = "" if settings.accuracy else "; give an accuracy of your own (--accuracy) to ask for more"
             notes.append(
-                f"{settings.score_name} says no more than {limit.name}, which is limited: both rank {known.sum()} networks "
+                f"{settings.score_name} says no more than {limit.name}, which is limited: both rank {networks} networks "
                 f"alike (rank correlation {ranks:.4f}), so the winner is simply whoever comes nearest to the limit{instead}"
             )
     return notes

@@ -288,10 +288,11 @@ def _effort(strategy: str | None, evaluations: int | None, score: Scoring, folde
     if rows is not None and whole and strategy is None and before.get("strategy", EVERY_ROW) == EVERY_ROW:
         return EVERY_ROW, evaluations or rows, f"{EVERY_ROW}, all {rows} of them: chosen as every accuracy is known"
     usual_strategy, usual_evaluations = EXPENSIVE if score.expensive else CHEAP
+    open_one = "chosen" if strategy is None else "so many"
     strategy = strategy or str(before.get("strategy", usual_strategy))
     evaluations = int(before.get("evaluations", usual_evaluations)) if evaluations is None else evaluations
     cost = "more than a table look-up" if score.expensive else "a table look-up"
-    return strategy, evaluations, f"{strategy} with {evaluations} evaluations: chosen as a score costs {cost}"
+    return strategy, evaluations, f"{strategy} with {evaluations} evaluations: {open_one} as a score costs {cost}"
 
 
 def _certified(limits: Sequence[Limit], by_upper: bool) -> bool | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hwbench.core import registry
+from hwbench.core.command import command
 from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import step
 from hwbench.device import files as devices
@@ -98,10 +99,8 @@ def connect_or_reason(target: Target) -> LiveTarget | str:
         return str(error)
 
 
-def require_local(target: Target) -> None:
-    """Raises unless the target is this machine, for what can be measured only here."""
-    if target.device != devices.local_name():
-        raise MeasurementError(
-            f"Device {target.device} is not this machine ({devices.local_name()}); "
-            "measure on the device itself or use --device local."
-        )
+def require_time(target: Target) -> None:
+    """Raises where instructions are counted, not time, for what is told in milliseconds only."""
+    if target.device != devices.local_name() and devices.get(target.device, target.workspace.root).reach == "emulated":
+        run = command("profile", device=target.device, space="SPACE")
+        raise MeasurementError(f"Device {target.device} counts instructions and tells no time. Tables of counts: {run}")

@@ -30,7 +30,7 @@ from hwbench.lut import latency as hwbench_latency
 from hwbench.lut.sample import Sample, StartUp
 from hwbench.network.spec import AMONG_COPIES, Setting
 from hwbench.profiler import ab_test, host
-from hwbench.profiler.live_target import REFERENCE, connect, require_local
+from hwbench.profiler.live_target import REFERENCE, connect, require_time
 from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
 from hwbench.profiler.onnx_inputs import OpenInputs, Sides, filled, fixed, input_sides, own, refuse_unknown, whole_inputs
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
@@ -121,7 +121,7 @@ def measure(
 
     Args:
         models: One file or several; every further one is compared with the first (`compared_with_first`).
-        device: `local`: the machine this runs on.
+        device: `local`, the machine this runs on, or one that ssh reaches.
         runtime: Inference runtime.
         threads: Threads of the runtime.
         batch: Samples per run, for files that leave the first side of their inputs open.
@@ -144,7 +144,7 @@ def measure(
     if strict and dtype != "int8":
         raise UsageError("--strict is about int8, and all else is never mixed: give --dtype int8 as well, or leave it out.")
     request = _Request(Target.of(device, runtime, setting, workspace), batch, dtype, shapes or {}, fills or {}, strict)
-    require_local(request.target)
+    require_time(request.target)
     paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
     if fail_if_slower is not None and against is None and len(paths) == 1:
         raise UsageError("--fail-if-slower needs something to compare with: give --against LAST, or a second model.")

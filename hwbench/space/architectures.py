@@ -107,7 +107,9 @@ def of_values(space_name: str, values: Sequence[dict[str, Any]]) -> Architecture
 def require_space(found: str, asked: str | None, what: str) -> None:
     """Raises where what is stored is of another space than was asked for, if one was."""
     if asked is not None and registry.current("space", found) != registry.current("space", asked):
-        raise UsageError(f"{what} of {found}, --space asks for {asked}.")
+        edited = registry.CONTENT in found and found.partition(registry.CONTENT)[0] == asked.partition(registry.CONTENT)[0]
+        do = "The file was changed since: undo that, or search anew" if edited else "Leave --space out, or give that one"
+        raise UsageError(f"{what} of {found}, --space asks for {asked}. {do}.")
 
 
 def read(path: str | Path, space: str | None = None) -> Architectures:

@@ -115,8 +115,12 @@ def test_the_whole_flow(mine, fast_policy, monkeypatch):
     ask("report", "best", "--workspace", "workspace", "--space", "./mine.py:Mine")
     assert name in (mine / "best" / "report.md").read_text()
     assert refused("report", "best", "--workspace", "workspace", "--space", "bert") == (
-        f"best holds a search of {name}, --space asks for bert."
+        f"best holds a search of {name}, --space asks for bert. Leave --space out, or give that one."
     )
+    forget(monkeypatch)
+    (mine / "mine.py").write_text(MINE.replace("(4, 8)", "(4, 16)"))
+    said = refused("report", "best", "--workspace", "workspace", "--space", "./mine.py:Mine")
+    assert said.endswith("The file was changed since: undo that, or search anew.")
 
 
 def test_verbs_that_take_a_space_take_it(mine):

@@ -59,17 +59,18 @@ Host *
 class Sshd:
     """One server, started at once."""
 
-    def __init__(self, folder: Path, sftp: bool = True) -> None:
+    def __init__(self, folder: Path, sftp: bool = True, path: str = "") -> None:
+        """`path` is where the device looks for programs, if not in the system's folders."""
         self._ssh = setups.ssh()
         self._environment = {**os.environ, **self._ssh.of_server(folder)}
         self.folder, self.bin = folder, folder / "bin"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self._write(sftp)
+        self._write("Subsystem sftp internal-sftp\n" * sftp + f"SetEnv PATH={path}\n" * bool(path))
         self.start()
 
-    def _write(self, sftp: bool) -> None:
+    def _write(self, more: str) -> None:
         for name in ("host_key", "client_key"):
             make_key = [self._ssh.programs["ssh-keygen"], "-q", "-t", "ed25519", "-N", "", "-f", self.folder / name]
             subprocess.run(make_key, env=self._environment, check=True)
@@ -77,7 +78,7 @@ class Sshd:
         key = " ".join((self.folder / "host_key.pub").read_text().split()[:2])
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {key}\n")
         known = {"port": self.port, "folder": self.folder, "user": pwd.getpwuid(os.geteuid()).pw_name}
-        (self.folder / "sshd_config").write_text(SERVER.format(**known) + "Subsystem sftp internal-sftp\n" * sftp)
+        (self.folder / "sshd_config").write_text(SERVER.format(**known) + more)
         (self.folder / "config").write_text(CLIENT.format(**known))
         self.bin.mkdir()
         variables = " ".join(f"{name}={value}" for name, value in self._ssh.environment.items())

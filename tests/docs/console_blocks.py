@@ -11,6 +11,9 @@ How to write a page:
     ```console no-run: REASON       Commands nobody can run here. Their verbs and options must exist, and test_pages.py
     ```                             counts them (NOT_RUN).
 
+    ```console campaign             Minutes, not seconds: run by `make campaign` only, after which nothing may depend on it.
+    ```
+
     `mine.py`:                      A line that ends so, and any block after it: a file, written where it stands in the page.
 
     ```python
@@ -20,11 +23,12 @@ How to write a page:
 
 The commands of a page are run in order, in one new folder, with `hwbench`, `python` and `pytest` of this repository and a
 terminal of 80 columns. HWBENCH_TABLES is not set. `hwbench` measures as always, but as shortly as it can (brief.py): a page
-that takes hours for its reader takes seconds here.
+that takes hours for its reader takes seconds here. A page that begins elsewhere than in an empty folder, or has a board in
+reach, says so in stages.py.
 
 Outputs are compared word by word, with everything masked that a machine, a clock or a draw decides: numbers, names of
 machines, dates, hashes, paths, verdicts, whether a budget was kept, which architecture won (MASKS has the list). Where lines
-and columns break does not count.
+and columns break does not count, nor do lines that tell how far a command is (PROGRESS): they come now and then.
 
 Where a change is meant, this writes outputs anew into the page, measured with the usual care (look at the difference):
 
@@ -56,16 +60,22 @@ HOME = "/home/me"
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 NO_RUN = re.compile(r"console no-run: (?P<reason>.+)")
+CAMPAIGN = "console campaign"
 FILE = re.compile(r"`(?P<name>[\w./-]+\.\w+)`:\n\n\Z")
 FAILS = re.compile(r"\s+# exit code (?P<code>\d+)$")
+PROGRESS = re.compile(r"^hwbench: .*\b\d+:\d\d so far\b.*\n?", re.MULTILINE)
 VERDICTS = "stable|noisy|shifted|throttled"
 MASKS = (
     (r"\{'.*\}", "{}"),  # an architecture
+    (r"\bms (kept|BROKEN)( \(.*\))?; finalists", "ms KEPT; finalists"),
     (rf"\b({VERDICTS}): .*", "VERDICT"),  # ... with its reason
     (rf"\b({VERDICTS})\b", "VERDICT"),
     (r"\bbudget (kept|BROKEN)", "budget KEPT"),
+    (r": (same|faster|slower|too close to call)\. .*", ": ANSWER"),  # of two measurements, with its reason
     (r"(?<=│)\s*(yes|no)\s*(?=│)", " YES "),
     (r"(?<=│)\s*-\s*(?=│)", " # "),  # no number
+    (r"(Unknown device .*Available:) .*", r"\1 THEM"),
+    (r"(cannot be reached:) .*?(?=; try:)", r"\1 WHY"),
     (r"\b(today|\d+ days? ago|some time ago)\b", "AGE"),
     (r"\d{4}-\d\d-\d\d(T[\d:.+]+Z?)?", "#"),
     (r"\([^\n]*?, \d+ cores", "(CPU, # cores"),
@@ -106,13 +116,14 @@ class Page:
         """Its path in the repository."""
         return self.path.relative_to(ROOT).as_posix()
 
-    def steps(self) -> Iterator[Command | File]:
+    def steps(self, campaign: bool = False) -> Iterator[Command | File]:
         """What is written and run, in order."""
         text = self.path.read_text(encoding="utf-8")
+        kinds = ("console", CAMPAIGN) if campaign else ("console",)
         for block in FENCE.finditer(text):
             if named := FILE.search(text[: block.start()]):
                 yield File(named["name"], block["text"])
-            elif block["info"].strip() == "console":
+            elif block["info"].strip() in kinds:
                 yield from commands(block["text"])
 
     def not_run(self) -> list[tuple[str, Command]]:
@@ -132,6 +143,7 @@ def commands(block: str) -> Iterator[Command]:
 
 def words(text: str) -> list[str]:
     """What is compared."""
+    text = PROGRESS.sub("", text)
     for pattern, mask in MASKS:
         text = re.sub(pattern, mask, text)
     return text.split()
@@ -176,24 +188,26 @@ def difference(shown: str, printed: str) -> str:
 def recorded(shown: str, printed: str) -> str:
     """The output as the page will show it: whole, or what stood between dots, as it is now.
 
-    Raises:
-        ValueError: lines that were shown are not there any more.
+    Lines between dots that are not printed any more are followed by as many of those that are most like them.
     """
-    parts, there = segments(shown), printed.splitlines()
+    parts, there = segments(shown), PROGRESS.sub("", printed).splitlines()
     if len(parts) == 1:
         return printed
     found, at = [], 0
     for number, part in enumerate(parts):
-        wanted = words("\n".join(part))
-        anchor = [0] if number == 0 else [len(there) - len(part)] if number == len(parts) - 1 else range(at, len(there) + 1)
-        for start in anchor:
-            if start >= at and words("\n".join(there[start : start + len(part)])) == wanted:
-                at = start + len(part)
-                found.append("".join(f"{line}\n" for line in there[start:at]))
-                break
+        last = len(there) - len(part)
+        if number in (0, len(parts) - 1):
+            at = max(at, last) if number else 0
         else:
-            raise ValueError(f"not printed any more:\n{part}\nprinted:\n{printed}")
+            at = max(range(at, max(at, last) + 1), key=lambda start: _likeness(part, there[start : start + len(part)]))
+        found.append("".join(f"{line}\n" for line in there[at : at + len(part)]))
+        at += len(part)
     return f"{ANYTHING}\n".join(found)
+
+
+def _likeness(shown: Sequence[str], printed: Sequence[str]) -> float:
+    """How much two passages have in common, 0 to 1; the first of equals wins."""
+    return difflib.SequenceMatcher(None, words("\n".join(shown)), words("\n".join(printed)), autojunk=False).ratio()
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,9 @@ class Shell:
     folder: Path
     programs: Path
     brief: bool = True
+    campaign: bool = False
+    path: str = ""
+    """Folders with programs of the page's own."""
 
     def __post_init__(self) -> None:
         self.programs.mkdir(parents=True, exist_ok=True)
@@ -216,7 +233,8 @@ class Shell:
         """(exit code, what a terminal would show)."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("HWBENCH_")}
         env |= {"COLUMNS": str(COLUMNS), "TERM": "dumb", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-        env |= {"PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}"}
+        beside = str(Path(sys.executable).parent)  # ruff and the like
+        env |= {"PATH": os.pathsep.join(filter(None, (str(self.programs), self.path, beside, os.environ["PATH"])))}
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=self.folder,
@@ -233,7 +251,7 @@ class Shell:
 
     def follow(self, page: Page) -> Iterator[tuple[Command, int, str]]:
         """Writes the files of a page and runs its commands; gives each with its exit code and its output."""
-        for step in page.steps():
+        for step in page.steps(self.campaign):
             if isinstance(step, File):
                 path = self.folder / step.name
                 path.parent.mkdir(parents=True, exist_ok=True)

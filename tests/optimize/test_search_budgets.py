@@ -210,6 +210,8 @@ def test_the_cost_of_a_score_chooses_strategy_and_evaluations(tmp_path, monkeypa
     assert "more than a table look-up" in dear["chosen"]
     named = search(tmp_path / "named", budget={"params_m": 6.5}, proxy="expensive", strategy="random")["search"]
     assert (named["strategy"], named["evaluated"], named["chosen"]) == ("random", 300, None)
+    half = search(tmp_path / "half", budget={"params_m": 6.5}, evaluations=None, strategy="random")["search"]
+    assert half["chosen"] == "random with 10000 evaluations: so many as a score costs a table look-up"
 
 
 def test_a_search_goes_on_with_what_it_began_with(tmp_path, monkeypatch):

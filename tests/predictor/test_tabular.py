@@ -177,7 +177,7 @@ def test_few_rows_get_a_band_but_no_evidence(stored):
     ("features", "options", "message"),
     [
         (["widht"], {}, "Unknown column 'widht'. Did you mean width"),
-        (["width"], {"target": "latency"}, "Unknown column 'latency'"),
+        (["width"], {"target": "latency"}, r"Unknown column 'latency'.* Give the one to predict as --target COLUMN"),
         (["width"], {"where": {"kind": "rnn"}}, "no row with kind=rnn"),
         (["width"], {"limit": 10}, "10 usable rows; a predictor needs at least 20"),
         (["width", "latency_ms"], {}, "'latency_ms' is the target"),

@@ -26,8 +26,10 @@ from hwbench.lut.journal import Journal
 from hwbench.network.spec import OpSpec
 from hwbench.profiler import host
 from hwbench.profiler.host import WorkerProcess
+from hwbench.profiler.measure import measure
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import ProfileResult, profile_specs
+from hwbench.testing.runtime import model
 from tests.device.sshd import Sshd, bare_python, script
 
 HELLO = {"ask": "hello", "runtime": "onnxruntime", "class": "hwbench.runtime.onnxruntime:Onnxruntime", "arguments": {}}
@@ -393,3 +395,22 @@ def test_a_model_the_device_cannot_store_is_refused_and_the_rest_measured(descri
     done = profile_specs([*SPECS, large], Target.of("board", workspace=tmp_path), policy=fast_policy)
     assert list(done.failed) == [large.key]
     assert re.fullmatch(r"refused: the device cannot store a file of 13\d{4} bytes: File too large", done.failed[large.key])
+
+
+# A model of one's own
+
+
+def test_a_model_of_ones_own_is_measured_there_and_held_against_its_last_time(described, tmp_path, fast_policy):
+    described()
+    with model() as path:
+        measured = [
+            measure(path, device="board", workspace=tmp_path, policy=fast_policy, against=last)[0] for last in (None, "LAST")
+        ]
+    assert [document["device"] for document in measured] == ["board", "board"]
+    assert all(document["latency_min_ms"] > 0 and document["peak_memory_bytes"] > 0 for document in measured)
+    assert "compared_with_last" in measured[1]
+
+
+def test_a_device_that_counts_instructions_tells_no_latency_of_a_model(tmp_path):
+    with model() as path, pytest.raises(MeasurementError, match=r"emulated-x86-64 counts instructions.*hwbench profile"):
+        measure(path, device="emulated-x86-64", workspace=tmp_path)

@@ -42,6 +42,7 @@ def test_variants_stand_for_the_file_they_come_from():
     ("kind", "name", "message"),
     [
         ("space", "autoformer-tinny", "Unknown space 'autoformer-tinny'. Did you mean autoformer-tiny"),
+        ("proxy", "./mine.py:Mine", "a file can hold a space or an accuracy function only. In Python hwbench's functions"),
         ("space", "autoformer_tinny", "Did you mean autoformer-tiny"),
         ("space", "autoformer", "Unknown space 'autoformer'. Did you mean autoformer-"),
         ("space", "autoformer-", "Unknown space 'autoformer-'. Did you mean autoformer-"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwbench.core import schema
+from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.predictor.tabular import encode
 from hwbench.predictor.tabular.encode import Encoding
@@ -153,6 +153,8 @@ def _joined(data: pa.Table, other: pa.Table, path: Path) -> pa.Table:
 
 
 def _target(data: pa.Table, target: str) -> np.ndarray:
+    if target not in data.column_names:
+        raise UsageError(f"{registry.unknown('column', target, data.column_names)} Give the one to predict as --target COLUMN.")
     y = encode.numbers(data, target)
     if not (y > 0).all():
         raise UsageError(f"The target '{target}' must be positive; {int((y <= 0).sum())} rows are not.")
