@@ -48,12 +48,12 @@ class WeightedAttention(nn.Module):
         return self.norm(x + self.projection(mixed.transpose(1, 2).flatten(2)))
 
 
-class DepthwiseTokens(nn.Conv1d):
+class DepthwiseTokens(nn.Conv2d):
     def __init__(self, dim: int, kernel: int) -> None:
-        super().__init__(dim, dim, kernel, padding=kernel // 2, groups=dim, bias=False)
+        super().__init__(dim, dim, (kernel, 1), padding=(kernel // 2, 0), groups=dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.mT).mT
+        return super().forward(x.mT.unsqueeze(3)).squeeze(3).mT
 
 
 def dynamic_convolution(x: Tensor, weights: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class RelativeTable(nn.Module):
         self.side, self.reach = side, reach
         self.vertical, self.horizontal = (nn.Parameter(torch.empty(2 * reach + 2, dim)) for _ in range(2))
 
-    def forward(self) -> Tensor:
+    def pairs(self) -> Tensor:
         tokens = self.side**2 + 1
         found = self.vertical[0].expand(tokens, tokens, -1) + self.horizontal[0]
         places = torch.cartesian_prod(torch.arange(self.side), torch.arange(self.side))
@@ -29,12 +29,12 @@ class RelativeTable(nn.Module):
 
 class RelativeKeys(RelativeTable):
     def forward(self, scores: Tensor, queries: Tensor) -> Tensor:
-        return scores + torch.einsum("bhid,ijd->bhij", queries, super().forward()) / queries.shape[-1] ** 0.5
+        return scores + torch.einsum("bhid,ijd->bhij", queries, self.pairs()) / queries.shape[-1] ** 0.5
 
 
 class RelativeValues(RelativeTable):
     def forward(self, mixed: Tensor, shares: Tensor) -> Tensor:
-        return mixed + torch.einsum("bhij,ijd->bhid", shares, super().forward())
+        return mixed + torch.einsum("bhij,ijd->bhid", shares, self.pairs())
 
 
 class RelativeAttention(nn.Module):

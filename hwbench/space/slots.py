@@ -104,6 +104,10 @@ class _Recorder:
                     raise missed(self.space, f"node {name} exists in some architectures and not in others", dict(context))
 
     def _note(self, name: str, spec: OpSpec, lowered: Lowered) -> None:
+        if name not in lowered.seen.node_reads:
+            raise UsageError(
+                f"Space {self.space.name}: node {name} was not added by arch.add, so nobody knows what it depends on."
+            )
         context, read = lowered.seen.node_reads[name]
         state = state_of(lowered.column, context)
         genes = tuple(sorted(read - {gene for gene, whole in context if whole}))

@@ -15,8 +15,8 @@ class DepthwiseTokens(Elementwise):
     fields = {"tokens": (), "dim": (), "kernel": ()}
 
     def parameters(self, spec: OpSpec) -> tuple[Parameter, ...]:
-        """Weight (dim, 1, kernel), as of a torch Conv1d."""
-        return (Parameter("weight", (spec["dim"], 1, spec["kernel"]), ("dim", "", "kernel"), fan_in=spec["kernel"]),)
+        """Weight (dim, 1, kernel, 1), as of a torch Conv2d on maps as high as there are tokens and one wide."""
+        return (Parameter("weight", (spec["dim"], 1, spec["kernel"], 1), ("dim", "", "kernel", ""), fan_in=spec["kernel"]),)
 
     def work(self, spec: OpSpec) -> Work:
         """One multiply-accumulate per weight and token."""
@@ -24,9 +24,12 @@ class DepthwiseTokens(Elementwise):
         return Work(weights * spec["tokens"], 0, weights)
 
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
-        """Channels first and back, as torch does it."""
+        """As a map and back: every runtime convolves maps, few convolve sequences."""
         (weight,) = self.parameters(spec)
-        kernel, first = spec["kernel"], graph.node("Transpose", inputs[0], perm=[0, 2, 1])
-        weights = graph.parameter(prefix, weight)
-        mixed = graph.node("Conv", first, weights, kernel_shape=[kernel], pads=[kernel // 2] * 2, group=spec["dim"])
-        return [graph.node("Transpose", mixed, perm=[0, 2, 1])]
+        tokens, dim, kernel = (spec[d] for d in ("tokens", "dim", "kernel"))
+        x = graph.node(
+            "Reshape", graph.node("Transpose", inputs[0], perm=[0, 2, 1]), graph.constant([graph.batch, dim, tokens, 1])
+        )
+        sides = {"kernel_shape": [kernel, 1], "strides": [1, 1], "pads": [kernel // 2, 0] * 2}
+        x = graph.node("Conv", x, graph.parameter(prefix, weight), **sides, group=dim)
+        return [graph.node("Transpose", graph.node("Reshape", x, graph.constant([graph.batch, dim, tokens])), perm=[0, 2, 1])]

@@ -44,24 +44,20 @@ class RelativePosition(Primitive):
         return Work(long * tokens, added, 2 * (2 * spec["reach"] + 2) * head_dim)
 
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
-        """For every token one product with its positions, all heads and samples at once."""
-        heads, head_dim, keys = spec["heads"], spec["head_dim"], spec["form"] == "keys"
-        index = _distances(spec["height"], spec["width"], spec["reach"])
-        tokens = len(index[0])
+        """For every token one product of all heads with its positions."""
+        keys, by = spec["form"] == "keys", inputs[1]
         rows = [
             graph.node("Gather", graph.parameter(prefix, parameter), graph.constant(places), axis=0)
-            for parameter, places in zip(self.parameters(spec), index, strict=True)
+            for parameter, places in zip(
+                self.parameters(spec), _distances(spec["height"], spec["width"], spec["reach"]), strict=True
+            )
         ]
         positions = graph.node("Add", *rows)
-        by = inputs[1]
         if keys:
             positions = graph.node("Transpose", positions, perm=[0, 2, 1])
-            by = graph.node("Mul", by, graph.constant(head_dim**-0.5, np.float32))
-        by = graph.node("Transpose", by, perm=[2, 0, 1, 3])
-        by = graph.node("Reshape", by, graph.constant([tokens, graph.batch * heads, head_dim if keys else tokens]))
-        found = graph.node("MatMul", by, positions)
-        found = graph.node("Reshape", found, graph.constant([tokens, graph.batch, heads, tokens if keys else head_dim]))
-        return [graph.node("Add", inputs[0], graph.node("Transpose", found, perm=[1, 2, 0, 3]))]
+            by = graph.node("Mul", by, graph.constant(spec["head_dim"] ** -0.5, np.float32))
+        found = graph.node("MatMul", graph.node("Transpose", by, perm=[0, 2, 1, 3]), positions)
+        return [graph.node("Add", inputs[0], graph.node("Transpose", found, perm=[0, 2, 1, 3]))]
 
 
 def _distances(height: int, width: int, reach: int) -> list[np.ndarray]:

@@ -34,10 +34,11 @@ class SpectralTransform(Primitive):
 
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """The difference cos x cos - sin x sin is the real part of the product of both transforms."""
+        turned = graph.node("Transpose", inputs[0], perm=[0, 1, 3, 2])
 
         def product(left: np.ndarray, right: np.ndarray) -> str:
-            rows = graph.node("MatMul", graph.constant(left, np.float32), inputs[0])
-            return graph.node("MatMul", rows, graph.constant(right, np.float32))
+            rows = graph.node("MatMul", turned, graph.constant(left.T, np.float32))
+            return graph.node("MatMul", graph.node("Transpose", rows, perm=[0, 1, 3, 2]), graph.constant(right, np.float32))
 
         tokens, head_dim = spec["tokens"], spec["head_dim"]
         if spec["form"] == "dct":
