@@ -15,7 +15,8 @@ from hwbench.space.compiled import CompiledSum
 from hwbench.space.lowering import Lowering, lower, plain
 from hwbench.space.record import record
 from hwbench.space.slots import distinct_specs, slots
-from hwbench.testing.space import SpaceContract
+from hwbench.testing.space import SpaceContract, columns, plain_canonical
+from hwbench.testing.space import read as seen
 
 from .operations import OPERATIONS, Operations
 
@@ -129,17 +130,21 @@ def hiding(arch: Lowering) -> str:
     return arch.add("only", "ffn_block", "x", tokens=3, dim=4, hidden=hidden, activation="gelu", norm="pre")
 
 
+def deaf(arch: Lowering) -> str:
+    return arch.add("only", "ffn_block", "x", tokens=3, dim=4, hidden=4, activation=arch["kind"], norm="pre")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         (leaking, "hidden is read in some architectures and not in others, and the record says that nothing decides it"),
         (unwrapping, "hidden is read in some architectures and not in others, and the record says that nothing decides it"),
         (hiding, "node only is .* and the record says that nothing decides it; branch inside arch.choose"),
-        (lambda arch: arch.add("only", arch["kind"], "x", tokens=3, dim=4), "nothing reads hidden, whatever is chosen"),
+        (deaf, "nothing reads hidden, whatever is chosen"),
     ],
 )
 def test_a_record_that_misses_a_gene_is_an_error(body, message):
-    kinds = ("gelu", "relu", "silu") if "reads" in message else WORDS
+    kinds = ("gelu", "relu", "silu") if body is deaf else WORDS
     with pytest.raises(UsageError, match=f"Space small: .*{message}"):
         slots(Small(body, Gene("kind", kinds), Gene("hidden", (4, 8, 12))))
 
@@ -186,3 +191,72 @@ def test_optional_parts_of_many_layers_are_local():
     assert (valid(space, population) == ~refused).all()
     cost = CompiledSum(space, lambda specs: np.ones(len(specs)))
     assert cost.minimum()[0] == 1 + 12  # every layer that is there needs a side
+
+
+class Drawn:
+    """A space of random code: ops, branches on genes and loops inside each other, genes read at several places."""
+
+    name = "drawn"
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.genes = tuple(Gene(f"g{i}", tuple(range(1, 2 + int(n)))) for i, n in enumerate(rng.integers(1, 4, 5)))
+        self.program = self._block(rng, 3)
+
+    def _block(self, rng: np.random.Generator, deep: int) -> list[tuple]:
+        steps = []
+        for _ in range(int(rng.integers(1, 4))):
+            gene = self.genes[int(rng.integers(len(self.genes)))]
+            kind = str(rng.choice(["add", "choose", "repeat"])) if deep else "add"
+            if kind == "choose":
+                branches = {choice: self._block(rng, deep - 1) for choice in gene.choices if rng.random() < 0.6}
+                steps.append((kind, gene.name, branches))
+            elif kind == "repeat":
+                steps.append((kind, gene.name, self._block(rng, deep - 1)))
+            else:
+                steps.append((kind, gene.name, None))
+        return steps
+
+    def lower(self, arch: Lowering) -> Workload:
+        arch.input(Tensor("x", (1, 4)))
+        return arch.workload(self._run(arch, arch.add("stem", "gelu", "x", tokens=1, dim=4), "n", self.program))
+
+    def _run(self, arch: Lowering, x: str, name: str, steps: list[tuple]) -> str:
+        for number, (kind, gene, inner) in enumerate(steps):
+            here = f"{name}.{number}"
+            if kind == "add":
+                x = arch.add(here, "ffn_block", x, tokens=1, dim=4, hidden=arch[gene], activation="gelu", norm="pre")
+            elif kind == "choose":
+                with arch.choose(gene) as value:
+                    x = self._run(arch, x, f"{here}{value}", inner.get(value, []))
+            else:
+                for i in arch.repeat(gene):
+                    x = self._run(arch, x, f"{here}x{i}", inner)
+        return x
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_space_of_random_code_is_what_brute_force_says(seed):
+    space = Drawn(seed)
+    everything = np.array(list(itertools.product(*(range(len(g.choices)) for g in space.genes))), np.uint8).T
+    forms = [plain_canonical(space, column) for column in everything.T]
+    read = np.array([seen(space, column) for column in everything.T]).any(axis=0)
+    if not read.all():
+        with pytest.raises(UsageError, match="nothing reads "):
+            canonical(space, everything)
+        return
+    assert columns(canonical(space, everything)) == forms
+    assert size(space) == len(set(forms))
+    for column in everything.T[:: max(1, everything.shape[1] // 60)]:
+        plainly = {node.name: node.spec for node in lower(space, column).network.nodes}
+        at = {
+            slot.node: np.ravel_multi_index(tuple(column[list(slot.genes)]), slot.shape) if slot.genes else 0
+            for slot in slots(space)
+        }
+        found = {slot.node: slot.specs[at[slot.node]] for slot in slots(space)}
+        assert {name: spec for name, spec in found.items() if spec is not None} == plainly
+
+
+def test_most_spaces_of_random_code_read_all_their_genes():
+    """So that the test above tests something."""
+    assert sum(all(seen(Drawn(s), [len(g.choices) - 1 for g in Drawn(s).genes])) for s in range(40)) >= 8
