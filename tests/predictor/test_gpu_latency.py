@@ -31,7 +31,7 @@ TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"
 GPUS = sorted(datasheet.gpus(ROOT))
 REFUSED = {
     **dict.fromkeys(("nasbench201", "nasvit", "pit-ti", "pit-xs", "pit-s"), "conv2d"),
-    "nasbench-bert": "depthwise_tokens",
+    "nasbench_bert": "depthwise_tokens",
 }
 """Spaces with convolutions that are no products."""
 

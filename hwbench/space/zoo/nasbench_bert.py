@@ -22,7 +22,6 @@ from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.lowering import Lowering
 
-VARIANTS: dict[str, dict[str, int]] = {"nasbench-bert": {}}
 LAYERS, VOCABULARY, POSITIONS, EMBEDDING = 4, 30_522, 512, 128
 OPERATIONS = ("attention", "transform", "convolution")
 SHARE = 2
