@@ -42,7 +42,7 @@ GAPS = {
 """Pattern of specs -> what is said of the conversion."""
 HOST = r"^ncnn keeps [0-9]+ of [0-9]+ layers on the CPU, not on Vulkan: "
 HOST_GAPS = {
-    **{key: f"{HOST}MatMul, Squeeze$" for key in ("attention_block(*qkv=fused*", "relative_attention_block(*")},
+    **dict.fromkeys(("attention_block(*qkv=fused*", "relative_attention_block(*"), f"{HOST}MatMul, Squeeze$"),
     **{
         f"{op}(*": f"{HOST}MatMul$"
         for op in ("matmul", "relative_position", "span_convolution_block", "talking_attention_block")
