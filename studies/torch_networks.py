@@ -21,5 +21,6 @@ WHOLE = {
     "nasvit": nasvit,
     "pit-s": pit,
     "pit-ti": pit,
-    "pit-xs:image=96": partial(pit, image=96),
+    "pit-ti:image=96": partial(pit, image=96),
+    "pit-xs": pit,
 }
