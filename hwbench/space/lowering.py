@@ -8,7 +8,7 @@ follow from that record. One lowering shows one way through the space's code; `r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -81,6 +81,7 @@ class Lowering:
         self._index = _gene_index(space)
         self._column = column
         self._control: Mapping[int, bool] = {}
+        self._context: Context = ()
         self._asked: tuple[int, ...] = ()
         self._builder: NetworkBuilder | None = None
         self.contexts: set[Context] = set()
@@ -99,13 +100,14 @@ class Lowering:
     @contextmanager
     def _inside(self, control: Mapping[int, bool]) -> Iterator[None]:
         """What is added, read or asked meanwhile depends on these genes."""
-        before = self._control, self._asked
-        self._control = control
-        self.contexts.add(context_of(control))
+        before = self._control, self._context, self._asked
+        if control is not self._control:
+            self._control, self._context = control, context_of(control)
+            self.contexts.add(self._context)
         try:
             yield
         finally:
-            self._control, self._asked = before
+            self._control, self._context, self._asked = before
 
     def repeat(self, key: str | tuple[str, int]) -> Iterator[int]:
         """0 .. value-1 of a count gene; what is added inside depends on it beyond the smallest choice."""
@@ -131,11 +133,9 @@ class Lowering:
             self._read(key)
         return bool(self._column[gene] != 0)
 
-    @contextmanager
-    def under(self, *keys: str | tuple[str, int]) -> Iterator[None]:
+    def under(self, *keys: str | tuple[str, int]) -> AbstractContextManager[None]:
         """What is added or read inside depends on which of these optional parts are present."""
-        with self._inside({**{self._gene(key): False for key in keys}, **self._control}):
-            yield
+        return self._inside({**{self._gene(key): False for key in keys}, **self._control})
 
     @contextmanager
     def choose(self, key: str | tuple[str, int]) -> Iterator[Any]:
@@ -166,7 +166,7 @@ class Lowering:
             bare = plain(value)
             values[dim] = int(bare) if isinstance(bare, float) and bare.is_integer() else bare
         genes = frozenset().union(*(value.genes for value in dims.values() if isinstance(value, Traced)))
-        self.node_reads[name] = context_of(self._control), genes
+        self.node_reads[name] = self._context, genes
         return self._builder.add(name, OpSpec.of(op, **values), *inputs)
 
     def workload(self, output: str) -> Workload:
@@ -176,8 +176,10 @@ class Lowering:
 
     def _read(self, key: str | tuple[str, int]) -> tuple[int, Any]:
         gene = self._gene(key)
-        here = context_of({gene: False, **self._control} if gene in self._asked else self._control)
-        self.contexts.add(here)
+        here = self._context
+        if gene in self._asked:
+            here = context_of({gene: False, **self._control})
+            self.contexts.add(here)
         self.read_under.setdefault(gene, set()).add(here)
         return gene, self._genes[gene].choices[self._column[gene]]
 
