@@ -161,10 +161,12 @@ def against_torch(name: str, values: dict[str, Any], network: Network, folder: P
         import torch
         from safetensors.numpy import save_file
 
-        from studies.torch_reference import LIMIT, WHOLE, difference, loaded, telling_weights
+        from studies.torch_networks import WHOLE
+        from studies.torch_reference import LIMIT, difference, loaded, telling_weights
     except ImportError as error:
         return {"same": None, "why": str(error)}
-    module: Any = next((made for of, made in WHOLE.items() if of.partition(":")[0] == name.partition(":")[0]), None)
+    alike = (made for of, made in WHOLE.items() if of.partition(":")[0] == name.partition(":")[0])
+    module: Any = WHOLE.get(name) or next(alike, None)
     if module is None:
         return {"same": None, "why": f"no torch reference of {name}"}
     weights, feed = telling_weights(network), random_inputs(network)

@@ -345,16 +345,6 @@ def nasbench201(**ops: str) -> Hybrid:
     return Hybrid({**blocks, "head": MapHead(64, 10)})
 
 
-WHOLE = {
-    "autoformer-tiny": vit,
-    "autoformer-small": vit,
-    "autoformer-base": vit,
-    "bert:sequence=32": bert,
-    "nasbench201": nasbench201,
-    "nasvit": nasvit,
-}
-
-
 def telling_weights(network: Network) -> dict[str, np.ndarray]:
     """Random for every parameter: ones and zeros would hide a norm's scale and shift."""
     rng = np.random.default_rng(5)

@@ -7,120 +7,126 @@ often each. A space may `refuse` an architecture (a cell without a way through):
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from hwbench.core.errors import UsageError
-from hwbench.space.base import Column, Population, Space
-from hwbench.space.lowering import Dependency, Lowering, all_states, join_dependencies, state_of, table_of
+from hwbench.space import elimination
+from hwbench.space.base import Population, Space
+from hwbench.space.elimination import Factor
+from hwbench.space.record import record
 
-MAX_CONTROL_STATES = 65_536
+JOINED_STATES = 4096
+"""Choices that decide at several places are looked up together where they have no more states."""
 
 
 @dataclass(frozen=True)
 class Activity:
     """Which genes count, as tables over the few genes that decide it."""
 
-    control: tuple[int, ...]
-    """Genes that decide whether others are read."""
-    tables: Mapping[int, tuple[tuple[int, ...], np.ndarray]] = field(repr=False)
-    """gene -> (its deciding genes, uint8 array over their product: 1 where it is read)."""
-    valid: np.ndarray = field(repr=False)
-    """bool array over the product of the control genes: where the architecture is a network."""
+    tables: Mapping[int, tuple[Factor, ...]] = field(repr=False)
+    """gene -> (deciding genes, uint8 array over their product: 1 where it is read), one per place; it counts if one says so."""
+    refusals: tuple[Factor, ...] = field(repr=False)
+    """(deciding genes, bool array over their product: where the architecture is no network)."""
 
     @cached_property
-    def masks(self) -> list[tuple[int, tuple[int, ...], np.ndarray]]:
-        """(gene, its deciding genes, table) of genes that are not always read.
+    def control(self) -> tuple[int, ...]:
+        """Genes that decide whether others are read, or whether an architecture is a network."""
+        factors = [*(factor for factors in self.tables.values() for factor in factors), *self.refusals]
+        return tuple(sorted({gene for deciders, _ in factors for gene in deciders}))
 
-        Deciding genes first: whether they count themselves settles what depends on them.
-        """
+    @cached_property
+    def masks(self) -> list[tuple[int, tuple[Factor, ...]]]:
+        """(gene, its tables) of genes that are not always read, deciding genes first."""
         order = sorted(self.tables, key=lambda gene: (gene not in self.control, gene))
-        return [(gene, *self.tables[gene]) for gene in order if self.tables[gene][1].size and not self.tables[gene][1].all()]
+        return [(gene, self.tables[gene]) for gene in order if not any(table.all() for _, table in self.tables[gene])]
 
 
 @lru_cache(maxsize=None)
 def activity(space: Space) -> Activity:
-    """Learns which genes are read from recorded lowerings, over all states of the deciding genes.
-
-    Lowers a few probes to find the deciding genes (each gene moved alone from both corners), then every
-    combination of those that lowering can tell apart.
-    """
-    sizes = [len(g.choices) for g in space.genes]
-    if max(sizes) > 255 or any(s < 1 for s in sizes):
-        raise UsageError(f"Space {space.name}: every gene needs 1 to 255 choices.")
-    under: dict[int, Dependency] = {g: {} for g in range(len(sizes))}
-
-    def lowered(column: Column) -> Lowering:
-        record = Lowering(space, column)
-        space.lower(record)
-        return record
-
-    low, high = [0] * len(sizes), [s - 1 for s in sizes]
-    for corner in (low, high):
-        for gene, size in enumerate(sizes):
-            for value in {0, size // 2, size - 1}:
-                probe = lowered([value if i == gene else corner[i] for i in range(len(sizes))])
-                for read, deciders in probe.read_under.items():
-                    under[read] = join_dependencies(under[read], deciders)
-    control = reduce(join_dependencies, under.values())
-    if math.prod(sizes[g] for g in control) > MAX_CONTROL_STATES:
-        raise UsageError(f"Space {space.name}: more than {MAX_CONTROL_STATES} states decide which genes are active.")
-    active: dict[int, dict[tuple[int, ...], int]] = {g: {} for g in under}
-    valid: dict[tuple[int, ...], bool] = {}
-    for state in all_states(sizes, control):
-        genes = dict(enumerate(high)) | dict(zip(control, state, strict=True))
-        record = lowered(list(genes.values()))
-        valid[state] = record.is_network
-        for gene in record.read_under:
-            active[gene][state_of(genes, under[gene])] = 1
-    if not any(valid.values()):
+    """Which genes are read under which choices, from the space's record."""
+    known = record(space)
+    if all(each.seen.refused_under for each in known.lowered):
         raise UsageError(f"Space {space.name}: none of its architectures is a network.")
-    tables = {g: (tuple(dependency), table_of(sizes, dependency, active[g], np.uint8)) for g, dependency in under.items()}
-    return Activity(tuple(control), tables, table_of(sizes, control, valid, bool))
+    sizes = [len(g.choices) for g in space.genes]
+    tables = {gene: _joined(factors, sizes) for gene, factors in known.reads.items()}
+    return Activity(tables, tuple(known.refusals))
+
+
+def _joined(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[Factor, ...]:
+    """Tables of several places as one, where that stays small."""
+    always = [factor for factor in factors if factor[1].all()]
+    if always:
+        return (((), np.ones((), np.uint8)),)
+    union = tuple(sorted({gene for deciders, _ in factors for gene in deciders}))
+    if math.prod(sizes[gene] for gene in union) > JOINED_STATES:
+        return tuple((deciders, table.astype(np.uint8)) for deciders, table in factors)
+    joint = np.zeros([sizes[gene] for gene in union], bool)
+    for deciders, table in factors:
+        joint |= elimination.spread(table, deciders, union, sizes)
+    return ((union, joint.astype(np.uint8)),)
+
+
+def _look_up(factors: Sequence[Factor], population: Population) -> np.ndarray:
+    """Where one of the tables says so, for every architecture (or one value for all)."""
+    (deciders, table), *others = factors
+    found = np.asarray(table[tuple(population[d] for d in deciders)])
+    for deciders, table in others:
+        found = found | table[tuple(population[d] for d in deciders)]
+    return found
 
 
 def canonical(space: Space, population: Population) -> Population:
     """The population with inactive genes set to 0 (a new array)."""
     genes = np.array(population, dtype=np.uint8, order="C")
-    for gene, deciders, table in activity(space).masks:
-        genes[gene] *= table[tuple(genes[d] for d in deciders)]
+    for gene, factors in activity(space).masks:
+        genes[gene] *= _look_up(factors, genes)
     return genes
 
 
 def active(space: Space, genes: Sequence[int], population: Population) -> np.ndarray:
     """bool[genes, n]: where these genes count."""
     tables = activity(space).tables
-    found = [tables[gene][1][tuple(population[d] for d in tables[gene][0])] for gene in genes]
+    found = [_look_up(tables[gene], population) for gene in genes]
     return np.stack([np.broadcast_to(np.asarray(each, bool), population.shape[1:]) for each in found])
 
 
 def valid(space: Space, population: Population) -> np.ndarray:
     """bool[n]: which architectures are networks; False where the space refuses one (a cell without a way through)."""
-    known = activity(space)
-    return np.broadcast_to(known.valid[tuple(population[g] for g in known.control)], population.shape[1])
+    refusals = activity(space).refusals
+    refused = _look_up(refusals, population) if refusals else np.zeros((), bool)
+    return np.broadcast_to(~refused, population.shape[1])
 
 
+@lru_cache(maxsize=None)
 def size(space: Space) -> int:
-    """Exact number of different (canonical) architectures."""
+    """Exact number of different (canonical) architectures.
+
+    A gene that others depend on has its choices where it counts and 0 elsewhere; any other multiplies by its choices where it
+    counts. What several places decide is joined step by step, each step a variable of its own.
+    """
     known = activity(space)
     sizes = [len(g.choices) for g in space.genes]
-    total = 0
-    for state in itertools.product(*(range(sizes[g]) for g in known.control)):
-        at = dict(zip(known.control, state, strict=True))
-        count = 1
-        for gene, (deciders, table) in known.tables.items():
-            active = bool(table[tuple(at[d] for d in deciders)])
-            if gene in at:
-                count *= 1 if active or at[gene] == 0 else 0
-            elif active:
-                count *= sizes[gene]
-        total += count
-    return total
+    factors: list[Factor] = []
+    for gene, places in known.tables.items():
+        (deciders, read), *others = places
+        for other, table in others:
+            union = tuple(sorted({*deciders, *other}))
+            either = elimination.spread(read, deciders, union, sizes) | elimination.spread(table, other, union, sizes)
+            factors.append(((*union, len(sizes)), np.stack([either == 0, either == 1], axis=-1).astype(object)))
+            deciders, read = (len(sizes),), np.arange(2, dtype=np.uint8)
+            sizes.append(2)
+        if gene not in known.control:
+            factors.append((deciders, np.where(read == 1, sizes[gene], 1).astype(object)))
+            continue
+        union = tuple(sorted({*deciders, gene}))
+        first = elimination.spread(np.arange(sizes[gene]) == 0, (gene,), union, sizes)
+        factors.append((union, (first | (elimination.spread(read, deciders, union, sizes) == 1)).astype(object)))
+    return int(elimination.total(factors, sizes, space.name))
 
 
 def sample(space: Space, n: int, rng: np.random.Generator) -> Population:

@@ -18,12 +18,12 @@ from hwbench.core.errors import UsageError
 from hwbench.network.spec import OpSpec
 from hwbench.space import activity, slots
 from hwbench.space.base import Population, Space
+from hwbench.space.elimination import Factor, least, spread
 
 MERGED_ENTRIES = 4096
 """Largest merged table: 32 KiB of float64, what a first-level cache holds."""
 CHUNK = 16_384
 """Architectures scored at a time, so that index buffers stay in the cache."""
-MAX_ELIMINATION = 10_000_000
 
 
 class _Compiled(ABC):
@@ -127,45 +127,12 @@ def least_together(space: Space, parts: Sequence[tuple[float, CompiledSum]]) -> 
 
 
 def _least(
-    space: Space, factors: list[tuple[tuple[int, ...], np.ndarray]], constant: float, combine: np.ufunc, nothing: float
+    space: Space, factors: Sequence[Factor], constant: float, combine: np.ufunc, nothing: float
 ) -> tuple[float, np.ndarray]:
-    """The smallest combination of factors and constant, and who reaches it.
-
-    Eliminates one gene after the other from the tables (dynamic programming), cheapest first: right for every operation that
-    never gets smaller when one side grows, so for sums and for maxima.
-    """
-    known = activity.activity(space)
-    if not known.valid.all():
-        factors = [*factors, (known.control, np.where(known.valid, nothing, np.inf))]
+    """The smallest combination of factors and constant that a network reaches, and which."""
+    refused = [(genes, np.where(table, np.inf, nothing)) for genes, table in activity.activity(space).refusals]
     sizes = [len(g.choices) for g in space.genes]
-    left = {g for genes, _ in factors for g in genes}
-    choices: list[tuple[int, tuple[int, ...], np.ndarray]] = []
-    best = constant
-    while left:
-
-        def scope(gene: int) -> tuple[int, ...]:
-            return tuple(sorted({g for genes, _ in factors if gene in genes for g in genes}))  # noqa: B023
-
-        gene = min(left, key=lambda g: math.prod(sizes[x] for x in scope(g)))
-        union = scope(gene)
-        if math.prod(sizes[g] for g in union) > MAX_ELIMINATION:
-            raise UsageError(f"The minimum over {space.name} is too entangled to compute exactly.")
-        joint = np.full([sizes[g] for g in union], nothing)
-        for genes, table in factors:
-            if gene in genes:
-                joint = combine(joint, _spread(table, genes, union, sizes))
-        axis = union.index(gene)
-        rest = tuple(g for g in union if g != gene)
-        choices.append((gene, rest, joint.argmin(axis=axis)))
-        factors = [(genes, table) for genes, table in factors if gene not in genes]
-        if rest:
-            factors.append((rest, joint.min(axis=axis)))
-        else:
-            best = float(combine(best, joint.min()))
-        left.remove(gene)
-    column = np.zeros(len(sizes), np.uint8)
-    for gene, rest, argument in reversed(choices):
-        column[gene] = argument[tuple(column[g] for g in rest)]
+    best, column = least([*factors, *refused], sizes, constant, combine, nothing, space.name)
     return best, activity.canonical(space, column[:, None])[:, 0]
 
 
@@ -209,7 +176,7 @@ def _merge(tables: dict[tuple[int, ...], np.ndarray], sizes: Sequence[int], comb
     for union, members in clusters:
         whole = np.full([sizes[g] for g in union], nothing)
         for genes, table in members:
-            whole = combine(whole, _spread(table, genes, union, sizes))
+            whole = combine(whole, spread(table, genes, union, sizes))
         lookups.append(_Lookup(np.ascontiguousarray(whole.ravel()), _byte_runs(union, sizes)))
     return lookups
 
@@ -224,8 +191,3 @@ def _byte_runs(genes: tuple[int, ...], sizes: Sequence[int]) -> tuple[tuple[tupl
         runs[-1].append(gene)
         product *= sizes[gene]
     return tuple((tuple(run), tuple(sizes[g] for g in run)) for run in runs)
-
-
-def _spread(table: np.ndarray, genes: tuple[int, ...], union: tuple[int, ...], sizes: Sequence[int]) -> np.ndarray:
-    """The table with an axis for every gene of the union."""
-    return table.reshape([sizes[g] if g in genes else 1 for g in union])

@@ -2,27 +2,31 @@
 
 While a space lowers, hwbench *records* which genes each op reads (values carry their genes through arithmetic) and under
 which genes it exists at all (`repeat`, `under`, `choose`); the compiled cost, the canonical form and the size of the space
-follow from that record.
+follow from that record. One lowering shows one way through the space's code; `record` takes them all.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Network, NetworkBuilder, Phase, Tensor, Workload
 from hwbench.network.spec import OpSpec
 from hwbench.space.base import Column, Population, Space
 
-Dependency = dict[int, bool]
-"""Genes that something depends on: True where on the value, False where only on its being 0 (absent) or not."""
+Context = tuple[tuple[int, bool], ...]
+"""Genes that something depends on, in order: True where on the value, False where only on its being 0 (absent) or not."""
+PARTS_TOGETHER = 10
+"""Optional parts asked one after the other, of which every combination is tried."""
+
+
+def context_of(control: Mapping[int, bool]) -> Context:
+    """The genes in order."""
+    return tuple(sorted(control.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,28 +80,44 @@ class Lowering:
         self._genes = space.genes
         self._index = _gene_index(space)
         self._column = column
-        self._control: Dependency = {}
+        self._control: Mapping[int, bool] = {}
+        self._context: Context = ()
+        self._asked: tuple[int, ...] = ()
         self._builder: NetworkBuilder | None = None
-        self.read_under: dict[int, Dependency] = {}
-        """gene -> the genes that decided whether it is read."""
-        self.node_reads: dict[str, Dependency] = {}
-        """node name -> every gene its existence or shape depends on."""
-        self.is_network = True
-        """Whether the output depends on the input at all."""
+        self.contexts: set[Context] = set()
+        """All that was branched on: the genes of every branch taken and of those around it."""
+        self.read_under: dict[int, set[Context]] = {}
+        """gene -> what decided that it is read, wherever it is."""
+        self.node_reads: dict[str, tuple[Context, frozenset[int]]] = {}
+        """node name -> (what decided that it exists, the genes its dimensions were computed from)."""
+        self.refused_under: set[Context] = set()
+        """What decided that this is no network: nothing leads from input to output."""
 
     def __getitem__(self, key: str | tuple[str, int]) -> Traced:
         gene, value = self._read(key)
         return Traced(value, frozenset({gene}))
 
+    @contextmanager
+    def _inside(self, control: Mapping[int, bool]) -> Iterator[None]:
+        """What is added, read or asked meanwhile depends on these genes."""
+        before = self._control, self._context, self._asked
+        if control is not self._control:
+            self._control, self._context = control, context_of(control)
+            self.contexts.add(self._context)
+        try:
+            yield
+        finally:
+            self._control, self._context, self._asked = before
+
     def repeat(self, key: str | tuple[str, int]) -> Iterator[int]:
         """0 .. value-1 of a count gene; what is added inside depends on it beyond the smallest choice."""
         gene, count = self._read(key)
         always = min(int(choice) for choice in self._genes[gene].choices)
-        before = self._control
+        beyond = {**self._control, gene: True}
+        self.contexts.add(context_of(beyond))
         for i in range(count):
-            self._control = before if i < always else {**before, gene: True}
-            yield i
-        self._control = before
+            with self._inside(self._control if i < always else beyond):
+                yield i
 
     def present(self, key: str | tuple[str, int]) -> bool:
         """Whether an optional part exists: its gene is not at its first choice, which stands for nothing being there.
@@ -107,30 +127,31 @@ class Lowering:
         inside `under`.
         """
         gene = self._gene(key)
+        self._asked = (*(g for g in self._asked if g != gene), gene)[-PARTS_TOGETHER:]
+        self.contexts.add(context_of(self._with_parts()))
         if self._column[gene] == 0:
-            self.read_under.setdefault(gene, {gene: False, **self._control})
+            self._read(key)
         return bool(self._column[gene] != 0)
 
-    @contextmanager
-    def under(self, *keys: str | tuple[str, int]) -> Iterator[None]:
+    def under(self, *keys: str | tuple[str, int]) -> AbstractContextManager[None]:
         """What is added or read inside depends on which of these optional parts are present."""
-        before = self._control
-        self._control = {**{self._gene(key): False for key in keys}, **before}
-        yield
-        self._control = before
+        return self._inside({**{self._gene(key): False for key in keys}, **self._control})
 
     @contextmanager
     def choose(self, key: str | tuple[str, int]) -> Iterator[Any]:
         """The plain value of a gene, to branch on; what is added or read inside depends on it."""
         gene, value = self._read(key)
-        before = self._control
-        self._control = {**before, gene: True}
-        yield value
-        self._control = before
+        with self._inside({**self._control, gene: True}):
+            yield value
 
     def refuse(self) -> None:
-        """Says that this architecture is no network, as nothing leads from input to output: it lowers but is not `valid`."""
-        self.is_network = False
+        """Says that this architecture is no network, as nothing leads from input to output: it lowers but is not `valid`.
+
+        That depends on the choices it is called under, and on the optional parts asked about before it in the same layer.
+        """
+        here = context_of(self._with_parts())
+        self.contexts.add(here)
+        self.refused_under.add(here)
 
     def input(self, *tensors: Tensor) -> None:
         """Starts the network with its inputs."""
@@ -140,14 +161,12 @@ class Lowering:
         """Appends an op; whole-number floats (3.5 * 192) become ints. Returns the tensor's name."""
         if self._builder is None:
             raise UsageError("A space must call arch.input(...) before arch.add(...).")
-        reads = dict(self._control)
         values: dict[str, Any] = {}
         for dim, value in dims.items():
-            if isinstance(value, Traced):
-                reads.update(dict.fromkeys(value.genes, True))
             bare = plain(value)
             values[dim] = int(bare) if isinstance(bare, float) and bare.is_integer() else bare
-        self.node_reads[name] = reads
+        genes = frozenset().union(*(value.genes for value in dims.values() if isinstance(value, Traced)))
+        self.node_reads[name] = self._context, genes
         return self._builder.add(name, OpSpec.of(op, **values), *inputs)
 
     def workload(self, output: str) -> Workload:
@@ -157,8 +176,16 @@ class Lowering:
 
     def _read(self, key: str | tuple[str, int]) -> tuple[int, Any]:
         gene = self._gene(key)
-        self.read_under.setdefault(gene, self._control)
+        here = self._context
+        if gene in self._asked:
+            here = context_of({gene: False, **self._control})
+            self.contexts.add(here)
+        self.read_under.setdefault(gene, set()).add(here)
         return gene, self._genes[gene].choices[self._column[gene]]
+
+    def _with_parts(self) -> Mapping[int, bool]:
+        """The choices made here and the optional parts asked about."""
+        return {**dict.fromkeys(self._asked, False), **self._control}
 
     def _gene(self, key: str | tuple[str, int]) -> int:
         name, layer = key if isinstance(key, tuple) else (key, None)
@@ -167,29 +194,9 @@ class Lowering:
         return self._index[name, layer]
 
 
-def join_dependencies(first: Dependency, second: Dependency) -> Dependency:
-    """All that either sees, the value where one of them sees that; in the order of the genes."""
-    return {g: first.get(g, False) or second.get(g, False) for g in sorted({*first, *second})}
-
-
-def state_of(genes: Mapping[int, int], dependency: Dependency) -> tuple[int, ...]:
-    """What can be seen of an architecture."""
-    return tuple(genes[g] if whole else min(genes[g], 1) for g, whole in dependency.items())
-
-
-def all_states(sizes: Sequence[int], dependency: Dependency) -> Iterator[tuple[int, ...]]:
-    """All that can be seen of any architecture; read as genes, a state is an architecture that shows it."""
-    return itertools.product(*(range(sizes[g] if whole else min(sizes[g], 2)) for g, whole in dependency.items()))
-
-
-def table_of(sizes: Sequence[int], dependency: Dependency, values: Mapping[tuple[int, ...], Any], dtype: Any) -> np.ndarray:
-    """Values of states as an array over all choices of the genes seen; what no state was seen for is 0."""
-    table = np.zeros([sizes[g] if whole else min(sizes[g], 2) for g, whole in dependency.items()], dtype)
-    for state, value in values.items():
-        table[state] = value
-    if all(dependency.values()):
-        return table
-    return table[np.ix_(*(np.minimum(np.arange(sizes[g]), sizes[g] if whole else 1) for g, whole in dependency.items()))]
+def state_of(genes: Column, context: Context) -> tuple[int, ...]:
+    """What can be seen of an architecture; read as genes, a state is an architecture that shows it."""
+    return tuple(genes[gene] if whole else min(genes[gene], 1) for gene, whole in context)
 
 
 @lru_cache(maxsize=None)

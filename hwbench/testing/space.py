@@ -77,6 +77,19 @@ class SpaceContract(Contract):
             same = lower(self.space, given) == lower(self.space, kept)
             self.expect(same, "lower", "expected an architecture and its canonical form to be one network")
 
+    def test_a_gene_counts_where_it_changes_the_network(self) -> None:
+        """One gene changed: the canonical form is another exactly where the network is."""
+        rng, choices = np.random.default_rng(23), sizes(self.space)
+        for column in uniform(self.space, 12, seed=3).T:
+            network, form = lower(self.space, column), plain_canonical(self.space, column)
+            for gene in (g for g, n in enumerate(choices) if n > 1):
+                changed = column.copy()
+                changed[gene] = (column[gene] + rng.integers(1, choices[gene])) % choices[gene]
+                another = columns(canonical(self.space, changed[:, None]))[0] != form
+                told = f"{self.space.genes[gene].label} {column[gene]} -> {changed[gene]} of {column.tolist()}"
+                same = lower(self.space, changed) == network
+                self.expect(same != another, "lower", f"expected {'another' if another else 'the same'} network from {told}")
+
     def test_sampling_follows_the_seed_and_is_uniform_over_gene_values(self) -> None:
         """Of a gene that always counts."""
         population = sample(self.space, 2000, np.random.default_rng(7))

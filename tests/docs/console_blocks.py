@@ -63,7 +63,7 @@ NO_RUN = re.compile(r"console no-run: (?P<reason>.+)")
 CAMPAIGN = "console campaign"
 FILE = re.compile(r"`(?P<name>[\w./-]+\.\w+)`:\n\n\Z")
 FAILS = re.compile(r"\s+# exit code (?P<code>\d+)$")
-PROGRESS = re.compile(r"^hwbench: .*\b\d+:\d\d so far\b.*\n?", re.MULTILINE)
+PROGRESS = re.compile(r"^\[\d+:\d\d\] .*\n?", re.MULTILINE)
 VERDICTS = "stable|noisy|shifted|throttled"
 MASKS = (
     (r"\{'.*\}", "{}"),  # an architecture

@@ -29,7 +29,10 @@ from hwbench.space import activity, lowering, slots
 ROOT = Path(hwbench.__file__).parents[1]
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))
 GPUS = sorted(datasheet.gpus(ROOT))
-REFUSED = {"nasbench201": "conv2d", "nasvit": "conv2d"}
+REFUSED = {
+    **dict.fromkeys(("nasbench201", "nasvit", "pit-ti", "pit-xs", "pit-s"), "conv2d"),
+    "nasbench_bert": "depthwise_tokens",
+}
 """Spaces with convolutions that are no products."""
 
 

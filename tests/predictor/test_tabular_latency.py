@@ -32,6 +32,7 @@ from hwbench.space import activity, lowering
 from hwbench.space.base import Gene, per_layer
 from hwbench.space.values import to_values
 from tests.space.mixer import Mixer
+from tests.space.operations import Operations
 
 ASKED = Target("whatever")
 """What was asked; the card names the device."""
@@ -280,6 +281,16 @@ def test_lists_of_other_lengths_are_refused(tmp_path):
         "high": [4 if n == "depth" else h for n, h in zip(names, card.range.high, strict=True)],
     }
     assert "lists ratio have 1 to 3 entries, those of the space 1 to 4" in refused(folder, space, range=wide)
+
+
+def test_of_more_states_than_can_be_listed_as_many_are_drawn():
+    space = Operations()
+    states = latency._states(space)
+    assert states.shape == (len(space.genes), latency.STATES)
+    assert (activity.canonical(space, states) == states).all()
+    kinds = [at for at, gene in enumerate(space.genes) if gene.name == "ratio"]
+    there = activity.active(space, kinds, states)
+    assert (there[1:] > there[:-1]).any()  # a later layer counts, the one before does not
 
 
 def test_a_layer_that_may_be_missing_before_another_is_refused(tmp_path):

@@ -42,8 +42,13 @@ GAPS = {
 """Pattern of specs -> what is said of the conversion."""
 HOST = r"^ncnn keeps [0-9]+ of [0-9]+ layers on the CPU, not on Vulkan: "
 HOST_GAPS = {
-    "attention_block(*qkv=fused*": f"{HOST}MatMul, Squeeze$",
-    **{f"{op}(*": f"{HOST}MatMul$" for op in ("matmul", "talking_attention_block")},
+    **dict.fromkeys(("attention_block(*qkv=fused*", "relative_attention_block(*"), f"{HOST}MatMul, Squeeze$"),
+    **{
+        f"{op}(*": f"{HOST}MatMul$"
+        for op in ("matmul", "relative_position", "span_convolution_block", "talking_attention_block")
+    },
+    "prepend_token(*": f"{HOST}ExpandDims$",
+    "token_pool_block(*": f"{HOST}ExpandDims, Squeeze$",
     **{f"{op}(*": f"{HOST}Squeeze$" for op in ("classifier_head", "pooled_head", "select_token")},
     **{f"{op}(*": f"{HOST}Embed$" for op in ("embedding", "token_embedding")},
 }

@@ -37,11 +37,22 @@ NOT_QUANTISED = "onnxruntime's quantiser leaves "
 NOTHING, IN_FP32 = "computes nothing in int8 here; measure fp32$", "matrix products in fp32, not in int8: "
 INT8_GAPS = {
     **GAPS,
-    **{f"{op}(*": NOTHING for op in ("add", "gelu", "map_add", "map_silu", "map_zero", "segment", "silu", "softmax")},
+    **{
+        f"{op}(*": NOTHING
+        for op in ("add", "gelu", "map_add", "map_silu", "map_zero", "multiply", "segment", "silu", "softmax")
+    },
     "position(dim=6,length=5,*": NOTHING,
     # the product of two activations
-    **{f"{op}(*": IN_FP32 for op in ("attention_block", "matmul", "talking_attention_block")},
+    **{
+        f"{op}(*": IN_FP32
+        for op in ("attention_block", "matmul", "span_convolution_block", "talking_attention_block", "weighted_attention_block")
+    },
+    "relative_position(form=values*": IN_FP32,
     # OpenVINO fails on a folded constant that the quantiser wrapped
+    **dict.fromkeys(
+        ("relative_attention_block(*", "relative_position(form=keys*"),
+        r"cannot load it: Node Convert_\d+ contains empty child edge",
+    ),
     **dict.fromkeys(("position(dim=6,length=9,*", "token_embedding(*"), r"cannot load it: \[AddTransformation\]"),
 }
 WRONG_IN_INT8 = "mbconv_block(gives=tokens,height=7,*"

@@ -13,6 +13,7 @@ from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
 from hwbench.network.spec import OpSpec
 from hwbench.space import compiled as costs
+from hwbench.space import elimination
 from hwbench.space.activity import canonical, sample, size, valid
 from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.compiled import CHUNK, CompiledMaximum, CompiledSum, least_together
@@ -137,7 +138,7 @@ def test_indices_beyond_a_byte_and_cycles_of_genes(monkeypatch):
     head = [by_lowering(space, values, [a, b, *column[2:]]) for a in range(101) for b in range(50)]
     assert least == pytest.approx(min(tail), rel=1e-12)
     assert least == pytest.approx(min(head), rel=1e-12)
-    monkeypatch.setattr(costs, "MAX_ELIMINATION", 511)
+    monkeypatch.setattr(elimination, "MAX_ELIMINATION", 511)
     with pytest.raises(UsageError, match="The minimum over wide is too entangled to compute exactly"):
         cost.minimum()
 

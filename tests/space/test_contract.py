@@ -6,6 +6,7 @@ A small space with nested `repeat` is enumerated completely, so size, canonical 
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from hwbench.testing.space import SpaceContract, columns, plain_canonical, sizes
 
 
 class Nested:
-    """Stages that may be missing, blocks in them that may be missing, and a gene nothing reads."""
+    """Stages that may be missing, and blocks in them that may be missing."""
 
     name = "nested"
     genes = (
@@ -32,7 +33,6 @@ class Nested:
         *per_layer("blocks", (1, 2), 2),
         *per_layer("hidden", (16, 24), 4),
         Gene("last", ("gelu", "relu")),
-        Gene("unused", (1, 2)),
     )
 
     def lower(self, arch: Lowering) -> Workload:
@@ -172,20 +172,17 @@ def test_a_space_that_is_written_wrongly_is_told_so():
 
 
 def entangled(parts: int, *, control: bool) -> Small:
-    """Each of many two-valued genes decides whether an op exists (control), or all of them size one op."""
+    """Each of many two-valued genes decides whether all that follows exists (control), or all of them size one op."""
 
     def body(arch: Lowering) -> Workload:
         arch.input(Tensor("x", (1, 4)))
-        x, width = "x", 4
-        for i in range(parts):
-            if control:
-                for _ in arch.repeat(("g", i)):
-                    x = arch.add(f"a{i}", "linear", x, tokens=1, **{"in": 4}, out=4 + 0 * arch["h", i])
-            else:
-                width = width + arch["g", i]
-        return arch.workload(arch.add("last", "linear", x, tokens=1, **{"in": 4}, out=width))
+        width = 4
+        with ExitStack() as nested:
+            for i in range(parts):
+                width = width + (nested.enter_context(arch.choose(("g", i))) if control else arch["g", i])
+            return arch.workload(arch.add("last", "linear", "x", tokens=1, **{"in": 4}, out=width))
 
-    return Small((*per_layer("g", (0, 1), parts), *per_layer("h", (0, 1), parts)), body)
+    return Small(per_layer("g", (0, 1), parts), body)
 
 
 @pytest.mark.parametrize("parts", [20, 64])

@@ -13,7 +13,8 @@ from hwbench.space.activity import sample
 from hwbench.space.lowering import lower
 from hwbench.space.values import to_values
 from hwbench.testing.op import random_inputs, session_of
-from studies.torch_reference import LIMIT, WHOLE, difference, loaded, telling_weights
+from studies.torch_networks import WHOLE
+from studies.torch_reference import LIMIT, difference, loaded, telling_weights
 
 
 def test_every_space_has_a_torch_reference():

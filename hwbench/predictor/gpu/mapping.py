@@ -118,6 +118,43 @@ def _relative_bias(spec: OpSpec, batch: int) -> list[Call]:
     return [Call.over("add", spec["heads"] * tokens * batch, tokens)]
 
 
+def _depthwise_tokens(spec: OpSpec, batch: int) -> list[Call]:
+    raise Unpriced(f"{spec.key}: a grouped convolution is no product, and operators of that kind were not fitted")
+
+
+def _dynamic_convolution(spec: OpSpec, batch: int) -> list[Call]:
+    """A product and a sum with every neighbour."""
+    rows, length = spec["heads"] * spec["tokens"] * batch, spec["head_dim"]
+    return [Call.over(op, rows, length) for _ in range(spec["kernel"]) for op in ("mul", "add")]
+
+
+def _join_channels(spec: OpSpec, batch: int) -> list[Call]:
+    return [Call.over("addu", spec["tokens"] * batch, spec["first"] + spec["second"])]
+
+
+def _relative_position(spec: OpSpec, batch: int) -> list[Call]:
+    """Tokens go to the front, meet their positions, go back and are added."""
+    tokens, rows = spec["height"] * spec["width"] + 1, spec["heads"] * batch
+    given, made = (spec["head_dim"], tokens) if spec["form"] == "keys" else (tokens, spec["head_dim"])
+    product = Call.product("bmm", tokens, rows, made, given)
+    return [
+        Call.over("addu", rows * tokens, given),
+        product,
+        Call.over("addu", rows * tokens, made),
+        Call.over("add", rows * tokens, made),
+    ]
+
+
+def _spectral_transform(spec: OpSpec, batch: int) -> list[Call]:
+    """A product from the left and one from the right; of dft two each, and their difference."""
+    tokens, head_dim, count = spec["tokens"], spec["head_dim"], spec["heads"] * batch
+    both = [
+        Call.product("bmm", count, tokens, head_dim, tokens),
+        Call.product("linear", 1, count * tokens, head_dim, head_dim),
+    ]
+    return both if spec["form"] == "dct" else [*both, *both, Call.over("add", count * tokens, head_dim)]
+
+
 COPY = "one element-wise pass over the values it moves"
 POOL = "one element-wise pass over what it reads"
 MAPPING: Mapping[str, Rule] = {
@@ -127,13 +164,20 @@ MAPPING: Mapping[str, Rule] = {
     "class_token": Rule(_tokens("addu"), COPY),
     "conv2d": Rule(_conv2d, "the product of patches and filters"),
     "dense": Rule(_dense),
+    "depthwise_tokens": Rule(_depthwise_tokens),
+    "drop_token": Rule(_tokens("addu"), COPY),
+    "dynamic_convolution": Rule(
+        _dynamic_convolution, "one element-wise pass over all neighbours, and a small product per token"
+    ),
     "embedding": Rule(_tokens("addu"), COPY),
     "flatten_map": Rule(lambda spec, batch: [], "nothing: no value moves"),
     "flatten_patches": Rule(_patches, COPY),
     "gelu": Rule(_tokens("gelu")),
     "global_pool": Rule(_map("addu"), POOL),
+    "join_channels": Rule(_join_channels, COPY),
     "layernorm": Rule(_tokens("layernorm")),
     "linear": Rule(_linear),
+    "linear_unbiased": Rule(_linear),
     "map_add": Rule(_map("add")),
     "map_norm": Rule(_map("mulu"), "one element-wise pass, since its mean and spread are constants"),
     "map_relu": Rule(_map("relu")),
@@ -142,13 +186,17 @@ MAPPING: Mapping[str, Rule] = {
     "matmul": Rule(_matmul),
     "merge_heads": Rule(_heads, COPY),
     "mix_heads": Rule(_mix_heads, "a product between two element-wise passes"),
+    "multiply": Rule(_tokens("mul")),
     "position": Rule(_tokens("add")),
+    "prepend_token": Rule(_tokens("addu"), COPY),
     "relative_bias": Rule(_relative_bias),
+    "relative_position": Rule(_relative_position, "a product between two element-wise passes"),
     "relu": Rule(_tokens("relu")),
     "segment": Rule(_tokens("addu")),
     "select_token": Rule(_vector("addu"), COPY),
     "silu": Rule(_tokens("gelu"), "GELU"),
     "softmax": Rule(_softmax),
+    "spectral_transform": Rule(_spectral_transform),
     "split_heads": Rule(_heads, COPY),
     "squeeze_excite": Rule(_squeeze_excite, "two element-wise passes, two products, two activations"),
     "tanh": Rule(_vector("tanh")),

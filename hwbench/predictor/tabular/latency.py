@@ -30,7 +30,7 @@ from hwbench.predictor.space_latency import check_statistic
 from hwbench.predictor.tabular import fit as tabular
 from hwbench.predictor.tabular.encode import Encoding
 from hwbench.predictor.tabular.facts import facts_of
-from hwbench.space.activity import active, activity, canonical, valid
+from hwbench.space.activity import active, activity, canonical, sample, valid
 from hwbench.space.base import Gene, Population, Space
 from hwbench.space.compiled import CompiledSum
 
@@ -39,6 +39,8 @@ CHUNK = 8192
 """Rows a regressor is asked for at once: what trees and Gaussian processes hold in memory grows with it."""
 LISTED = 32_768
 """A space of at most so many combinations is predicted whole, once; after that an answer is a look-up."""
+STATES = 65_536
+"""Of the genes that decide which others count: as many are listed."""
 STATISTICS = ("min", "p50")
 
 Answers = Callable[[Population], np.ndarray]
@@ -337,9 +339,14 @@ def _genes(space: Space, name: str) -> list[tuple[int, Gene]]:
 
 
 def _states(space: Space) -> Population:
-    """An architecture for every state of the genes that decide which others count; canonical networks only."""
+    """An architecture for every state of the genes that decide which others count; canonical networks only.
+
+    Of a space with more states than can be listed, as many drawn at random.
+    """
     control = activity(space).control
     sizes = [len(space.genes[gene].choices) for gene in control]
+    if math.prod(sizes) > STATES:
+        return sample(space, STATES, np.random.default_rng(0))
     found = np.zeros((len(space.genes), math.prod(sizes)), np.uint8)
     if control:
         found[list(control)] = every_combination(sizes)

@@ -1,12 +1,13 @@
 """AutoFormer's ViT spaces (Chen et al. 2021): one width per network, heads and MLP ratio per layer.
 
 q-k-v width = 64 x heads whatever the network's width. 224 px, patch 16, 197 tokens, 1,000 classes. The
-published networks also learn relative positions inside attention; these are left out here, as in deployed
-ViTs. The class names follow the paper's supernets.
+published networks also learn relative positions inside attention; `autoformer-tiny:relative=14` has them (distances clipped
+at 14, as published), `autoformer-tiny` leaves them out, as deployed ViTs do. The class names follow the paper's supernets.
 """
 
 from __future__ import annotations
 
+from hwbench.core.errors import UsageError
 from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.lowering import Lowering
@@ -33,9 +34,14 @@ class Autoformer(Space):
         image: int = 224,
         patch: int = 16,
         classes: int = 1000,
+        relative: int = 0,
     ) -> None:
+        if relative < 0:
+            raise UsageError(
+                f"autoformer: relative must be 0 (no relative positions) or the farthest distance, got {relative}."
+            )
         layers = max(depth)
-        self.image, self.patch, self.classes = image, patch, classes
+        self.image, self.patch, self.classes, self.relative = image, patch, classes, relative
         self.genes = (
             Gene("embed_dim", embed_dim),
             Gene("depth", depth),
@@ -45,15 +51,16 @@ class Autoformer(Space):
 
     def lower(self, arch: Lowering) -> Workload:
         """Patch embedding, (attention, FFN) x depth, classifier head; pre-norm."""
-        tokens = (self.image // self.patch) ** 2 + 1
-        dim = arch["embed_dim"]
+        side, dim = self.image // self.patch, arch["embed_dim"]
+        tokens = side * side + 1
         arch.input(Tensor("image", (3, self.image, self.image)))
         x = arch.add("stem", "patch_embedding", "image", image=self.image, patch=self.patch, channels=3, dim=dim)
         for i in arch.repeat("depth"):
-            x = arch.add(
-                f"layer{i}.attention", "attention_block", x,
-                tokens=tokens, dim=dim, heads=arch["heads", i], head_dim=HEAD_DIM, norm="pre", qkv="fused",
-            )  # fmt: skip
+            name, sizes = f"layer{i}.attention", {"dim": dim, "heads": arch["heads", i], "head_dim": HEAD_DIM}
+            if self.relative:
+                x = arch.add(name, "relative_attention_block", x, height=side, width=side, **sizes, reach=self.relative)
+            else:
+                x = arch.add(name, "attention_block", x, tokens=tokens, **sizes, norm="pre", qkv="fused")
             hidden = dim * arch["mlp_ratio", i]
             x = arch.add(f"layer{i}.ffn", "ffn_block", x, tokens=tokens, dim=dim, hidden=hidden, activation="gelu", norm="pre")
         return arch.workload(arch.add("head", "classifier_head", x, tokens=tokens, dim=dim, classes=self.classes))

@@ -17,6 +17,15 @@ from hwbench.core import registry
 from hwbench.network.op.base import single
 from hwbench.network.spec import OpSpec
 from hwbench.testing.op import model_of, random_inputs, session_of
+from studies.torch_language import (
+    DepthwiseTokens,
+    SpanConvolution,
+    Spectral,
+    StackedFfn,
+    WeightedAttention,
+    dynamic_convolution,
+    transformed,
+)
 from studies.torch_reference import (
     LIMIT,
     Attention,
@@ -44,6 +53,7 @@ from studies.torch_reference import (
     smoothed,
     telling_weights,
 )
+from studies.torch_vision import OverlappingStem, RelativeAttention, RelativeKeys, RelativeValues, TokenPool
 
 from . import EXAMPLES
 
@@ -54,10 +64,12 @@ MODULES = {
     "conv_block": lambda s: ConvSilu(s["in"], s["out"], s["kernel"], s["stride"]),
     "conv2d": lambda s: nn.Conv2d(s["in"], s["out"], s["kernel"], s["stride"], s["padding"], groups=s["groups"]),
     "dense": lambda s: nn.Linear(s["in"], s["out"]),
+    "depthwise_tokens": lambda s: DepthwiseTokens(s["dim"], s["kernel"]),
     "embedding": lambda s: nn.Embedding(s["vocabulary"], s["dim"]),
     "ffn_block": lambda s: Ffn(s["dim"], s["hidden"], s["norm"] == "pre", s["activation"]),
     "layernorm": lambda s: norm(s["dim"]),
     "linear": lambda s: nn.Linear(s["in"], s["out"]),
+    "linear_unbiased": lambda s: nn.Linear(s["in"], s["out"], bias=False),
     "mbconv_block": lambda s: Mbconv(
         s["in"],
         s["hidden"],
@@ -75,12 +87,22 @@ MODULES = {
     "patch_embedding": lambda s: PatchStem(s["image"], s["patch"], s["channels"], s["dim"]),
     "pooled_head": lambda s: PooledHead(s["dim"], s["classes"]),
     "reduction_block": lambda s: Reduction(s["in"], s["out"]),
+    "relative_attention_block": lambda s: RelativeAttention(s["height"], s["dim"], s["heads"], s["head_dim"], s["reach"]),
+    "relative_position": lambda s: (RelativeKeys if s["form"] == "keys" else RelativeValues)(
+        s["height"], s["head_dim"], s["reach"]
+    ),
     "relative_bias": lambda s: RelativeBias(s["heads"], s["height"], s["width"], s["window"]),
     "relu_conv_block": lambda s: ReluConv(s["in"], s["out"], s["kernel"], s["stride"]),
+    "span_convolution_block": lambda s: SpanConvolution(2 * s["heads"] * s["head_dim"], s["heads"], s["kernel"]),
+    "spectral_block": lambda s: Spectral(s["heads"] * s["head_dim"], s["heads"], s["form"]),
+    "stacked_ffn_block": lambda s: StackedFfn(s["dim"], s["hidden"], s["layers"]),
+    "strided_patch_embedding": lambda s: OverlappingStem(s["image"], s["patch"], s["stride"], s["channels"], s["dim"]),
     "squeeze_excite": lambda s: SqueezeExcite(s["channels"], s["reduced"]),
     "talking_attention_block": lambda s: TalkingAttention(
         s["dim"], s["heads"], s["key_dim"], s["value_dim"], s["height"], s["width"], s["window"]
     ),
+    "token_pool_block": lambda s: TokenPool(s["height"], s["width"], s["in"], s["out"]),
+    "weighted_attention_block": lambda s: WeightedAttention(s["dim"], s["heads"], s["head_dim"]),
     "token_embedding": lambda s: TokenStem(s["vocabulary"], s["length"], s["dim"]),
 }
 
@@ -129,10 +151,13 @@ FUNCTIONS = {
     "add": lambda s, w, a, b: a + b,
     "average_pool": lambda s, w, x: pooled(x, s["stride"]),
     "average_pool_same": lambda s, w, x: smoothed(x, s["kernel"]),
+    "drop_token": lambda s, w, x: x[:, 1:],
+    "dynamic_convolution": lambda s, w, x, weights: dynamic_convolution(x, weights),
     "flatten_map": lambda s, w, x: x.flatten(1),
     "flatten_patches": lambda s, w, x: x.permute(0, 2, 3, 1).flatten(1, 2),
     "gelu": lambda s, w, x: F.gelu(x),
     "global_pool": lambda s, w, x: F.adaptive_avg_pool2d(x, 1),
+    "join_channels": lambda s, w, a, b: torch.cat([a, b], dim=-1),
     "kernel": lambda s, w, *inputs: KERNELS[s["type"]](w, *inputs),
     "map_add": lambda s, w, a, b: a + b,
     "map_relu": lambda s, w, x: x.clamp(min=0),
@@ -140,12 +165,15 @@ FUNCTIONS = {
     "map_zero": lambda s, w, x: torch.zeros_like(x),
     "matmul": lambda s, w, a, b: a @ b if s["form"] == "plain" else torch.einsum("bhmk,bhnk->bhmn", a, b) / s["k"] ** 0.5,
     "merge_heads": lambda s, w, x: torch.cat(x.unbind(1), dim=-1),
+    "multiply": lambda s, w, a, b: a * b,
+    "prepend_token": lambda s, w, token, x: torch.stack([token, *x.unbind(1)], dim=1),
     "position": lambda s, w, x: x + F.embedding(torch.arange(s["tokens"]), w["weight"]),
     "relu": lambda s, w, x: x.clamp(min=0),
     "segment": lambda s, w, x: x + F.embedding(torch.zeros(s["tokens"], dtype=torch.int64), w["weight"]),
     "select_token": lambda s, w, x: x[:, 0],
     "silu": lambda s, w, x: F.silu(x),
     "softmax": lambda s, w, x: F.softmax(x, dim=3),
+    "spectral_transform": lambda s, w, x: transformed(x, s["form"]),
     "split_heads": lambda s, w, x: tuple(
         torch.stack(part.split(s["head_dim"], dim=-1), dim=1) for part in x.split(s["heads"] * s["head_dim"], dim=-1)
     ),
