@@ -33,6 +33,7 @@ ORDER = (
     "gpu",
     "rebuild",
     "measure",
+    "score",
     "search",
     "validate",
     "specialise",
