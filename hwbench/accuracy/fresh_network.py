@@ -67,7 +67,7 @@ class FreshNetwork:
     def inputs(self, double: bool = False) -> list[Tensor]:
         """A batch for every input of the network."""
         torch = torch_view.imported()
-        drawn = [torch.from_numpy(_input(each, self.start)) for each in self.network.inputs]
+        drawn = [torch.from_numpy(input_of(each, self.start)) for each in self.network.inputs]
         return [each.double() if double and each.is_floating_point() else each for each in drawn]
 
     def labels(self, classes: int) -> Tensor:
@@ -81,13 +81,10 @@ class FreshNetwork:
         made: Tensor = torch_view.run(self.network, weights, inputs, watch)[0]
         return made.flatten(1)
 
-    def leaves(
-        self, names: Sequence[str], change: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """(all weights, those of these names as leaves that gradients are taken of), each through `change` where given."""
-        changed = {name: each if change is None else change(each) for name, each in self.weights.items()}
-        wanted = set(names)
-        weights = {name: each.detach().requires_grad_() if name in wanted else each for name, each in changed.items()}
+    def leaves(self, names: Sequence[str], given: Mapping[str, Tensor] | None = None) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """(all weights, or those given; those of these names as leaves that gradients are taken of)."""
+        weights = dict(self.weights if given is None else given)
+        weights.update({name: weights[name].detach().requires_grad_() for name in names})
         return weights, [weights[name] for name in names]
 
     def cross_entropy_gradients(self, names: Sequence[str]) -> list[Tensor]:
@@ -139,7 +136,8 @@ def one_thread() -> Iterator[None]:
 
 
 @lru_cache(maxsize=16)
-def _input(tensor: Declared, start: Start) -> np.ndarray:
+def input_of(tensor: Declared, start: Start) -> np.ndarray:
+    """A batch for an input of a network; shared: do not change it."""
     shape = (start.batch, *tensor.shape)
     rng = np.random.default_rng([start.data_seed, zlib.crc32(b"input")])
     if tensor.dtype != "fp32":

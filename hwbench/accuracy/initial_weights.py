@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,20 +65,27 @@ class InitialWeights:
         space: Search space.
         seed: Of the weights.
         initialisation: One of INITIALISATIONS.
+        absolute: Take absolute values of all of them.
     """
 
-    def __init__(self, space: Space, seed: int = 0, initialisation: str = "normal") -> None:
-        self._largest = largest_shapes(space)
+    def __init__(self, space: Space, seed: int = 0, initialisation: str = "normal", absolute: bool = False) -> None:
+        self._space, self._largest, self._absolute = space, largest_shapes(space), absolute
         self._seed, self._initialisation = seed, check_initialisation(initialisation)
         self._drawn: dict[tuple[str, int], Tensor] = {}
         self.norms: dict[tuple[str, tuple[int, ...], int], float] = {}
         """What was computed of a weight (name, shape, part) and holds for every network that has it: kept by whoever did."""
 
+    @cached_property
+    def magnitudes(self) -> InitialWeights:
+        """Their absolute values."""
+        return InitialWeights(self._space, self._seed, self._initialisation, absolute=True)
+
     def of(self, network: Network) -> dict[str, Tensor]:
         """Tensors by parameter name; those that need no scaling are views of what all networks share: do not change them."""
-        return {name: self._weight(name, parameter) for name, parameter in network_parameters(network).items()}
+        return {name: self.weight(name, parameter) for name, parameter in network_parameters(network).items()}
 
-    def _weight(self, name: str, parameter: Parameter) -> Tensor:
+    def weight(self, name: str, parameter: Parameter) -> Tensor:
+        """One of them, by its full name."""
         torch = torch_view.imported()
         if parameter.init != "normal":
             return torch.full(parameter.shape, 1.0 if parameter.init == "ones" else 0.0)
@@ -92,7 +99,8 @@ class InitialWeights:
             tall = flat if flat.shape[0] >= flat.shape[1] else flat.mT
             q, r = torch.linalg.qr(tall)
             q = q * r.diagonal().sign()
-            return (q if flat.shape[0] >= flat.shape[1] else q.mT).reshape(parameter.shape).contiguous()
+            made = (q if flat.shape[0] >= flat.shape[1] else q.mT).reshape(parameter.shape).contiguous()
+            return made.abs() if self._absolute else made
         if self._initialisation.startswith("xavier"):
             return cut * math.sqrt(2 / (fan_in + fan_out))
         if self._initialisation.startswith("kaiming"):
@@ -107,7 +115,9 @@ class InitialWeights:
             shape = self._largest.get(key, parameter.shape)
             rng = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
             kind = _SHAPES.get(self._initialisation, "normal") if is_matrix(parameter) else "normal"
-            self._drawn[key] = torch.from_numpy(_draw(kind, shape, rng) * np.float32(self._spread(parameter)))
+            whole = _draw(kind, shape, rng) * np.float32(self._spread(parameter))
+            bare = self._absolute and not (is_matrix(parameter) and self._initialisation == "orthogonal")
+            self._drawn[key] = torch.from_numpy(np.abs(whole) if bare else whole)
         return self._drawn[key]
 
     def _spread(self, parameter: Parameter) -> float:
@@ -115,6 +125,12 @@ class InitialWeights:
         if not is_matrix(parameter):
             return STD
         return STD if self._initialisation in ("normal", "truncated-normal", "uniform") else 1.0
+
+
+@lru_cache(maxsize=2)
+def shared_weights(space: Space, seed: int, initialisation: str) -> InitialWeights:
+    """One per space, seed and initialisation; the last few are kept."""
+    return InitialWeights(space, seed, initialisation)
 
 
 def is_matrix(parameter: Parameter) -> bool:

@@ -15,14 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
 from hwbench.accuracy.fresh_network import FreshNetwork, Start, one_thread
-from hwbench.accuracy.initial_weights import InitialWeights
+from hwbench.accuracy.initial_weights import shared_weights
 from hwbench.accuracy.ranks import AmongSample, AmongThemselves, Ranks
 from hwbench.accuracy.score_journal import ScoreJournal
 from hwbench.accuracy.scoring import Done, Scores, nobody
@@ -98,9 +97,23 @@ class NetworkProxy:
         (values,) = terms.values()
         return values
 
+    def exact(self) -> NetworkProxy | None:
+        """Of a proxy that takes a shortcut: the one that does not."""
+        return None
+
+    def shortcut(self, space: Space) -> Callable[[Population], list[Measured]]:
+        """Terms of many networks at a time; asked for where there is an `exact` proxy to check it by.
+
+        Raises:
+            UsageError: there is no shortcut in this space.
+        """
+        raise UsageError(f"{type(self).__name__} has no shortcut.")
+
     def compile(self, space: Space) -> NetworkScores:
         """The scores of a space, kept in memory alone."""
-        return NetworkScores(self, space)
+        from hwbench.accuracy.shortcut import scores_of
+
+        return scores_of(self, space)
 
 
 class NetworkScores:
@@ -135,7 +148,18 @@ class NetworkScores:
 
     def among_themselves(self, population: Population, done: Done = nobody) -> Scores:
         """As the papers define them: ranks within the very set."""
-        return self._scores(self.measured(population, done), AmongThemselves())
+        return self.combined(self.measured(population, done))
+
+    def combined(self, found: Sequence[Outcome]) -> Scores:
+        """The scores of what was measured, ranks among themselves."""
+        return self._scores(found, AmongThemselves())
+
+    def judge(self, population: Population | None = None) -> None:
+        """Nothing to check: every network is measured as the proxy defines it."""
+
+    def notes(self) -> list[str]:
+        """What to know about the scores told so far."""
+        return []
 
     def measured(self, population: Population, done: Done = nobody) -> list[Outcome]:
         """What is known of every network; what is not is measured, and kept before the next one is waited for."""
@@ -190,9 +214,10 @@ def _measure(proxy: NetworkProxy, space: Space, key: str) -> Outcome:
     network = space.lower(lowering).network
     if not lowering.is_network:
         return "it is no network: nothing leads from its input to its output"
+    start = proxy.start
     with one_thread():
         try:
-            found = proxy.measure(FreshNetwork(network, shared_weights(space, proxy.start), proxy.start))
+            found = proxy.measure(FreshNetwork(network, shared_weights(space, start.seed, start.initialisation), start))
         except NotScored as error:
             return str(error)
         except (RuntimeError, ArithmeticError) as error:  # torch, out of memory or unable to decompose a matrix
@@ -202,14 +227,6 @@ def _measure(proxy: NetworkProxy, space: Space, key: str) -> Outcome:
 
 class NotScored(Exception):
     """A network that a proxy has nothing to say of; the message says why."""
-
-
-def shared_weights(space: Space, start: Start) -> InitialWeights:
-    """One per space, seed and initialisation; the last few are kept."""
-    return _weights(space, start.seed, start.initialisation)
-
-
-_weights: Callable[[Space, int, str], InitialWeights] = lru_cache(maxsize=2)(InitialWeights)
 
 
 def _outcomes(entries: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterable[tuple[str, Outcome]]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from hwbench.accuracy.asking import Asking
-from hwbench.accuracy.network_proxy import Measured, NetworkProxy, NetworkScores
-from hwbench.accuracy.score_journal import ScoreJournal
+from hwbench.accuracy.network_proxy import Measured, NetworkProxy
+from hwbench.accuracy.shortcut import scores_of
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.progress import Tick, no_tick
@@ -43,9 +43,9 @@ def score(
         tick: Progress.
 
     Returns:
-        {"space", "proxies": {name: {"unit", "scores", "failed", "start", "terms", "blocks"}}}: scores in the order given,
-        None where there is none, `failed` says why by index; of proxies that run networks also their terms, and the shares of
-        blocks by node.
+        {"space", "proxies": {name: {"unit", "scores", "failed", "start", "notes", "terms", "blocks"}}}: scores in the order
+        given, None where there is none, `failed` says why by index; of proxies that run networks also their terms, and the
+        shares of blocks by node.
     """
     if workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}.")
@@ -86,15 +86,16 @@ def _scored(part: Any, known: Architectures, workspace: str | Path, asking: Aski
         done(len(known))
         failed = {int(at): "it has no score" for at in np.flatnonzero(np.isnan(values))}
         return {"unit": part.unit, "scores": _numbers(values), "failed": failed}
-    journal = ScoreJournal(workspace, known.space, part.identity)
-    scores = NetworkScores(part, known.space, journal, asking)
-    told = scores.among_themselves(known.population, done)
-    measured = scores.measured(known.population)
+    scores = scores_of(part, known.space, workspace, asking)
+    scores.judge(known.population)
+    measured = scores.measured(known.population, done)
+    told = scores.combined(measured)
     return {
         "unit": part.unit,
         "scores": _numbers(told.values),
         "failed": dict(told.failed),
         "start": part.identity,
+        "notes": scores.notes(),
         "terms": [dict(each.terms) if isinstance(each, Measured) else None for each in measured],
         "blocks": [dict(each.blocks) if isinstance(each, Measured) else None for each in measured],
     }

@@ -19,8 +19,8 @@ import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
 from hwbench.accuracy.network_proxy import NetworkProxy, NetworkScores
-from hwbench.accuracy.score_journal import ScoreJournal
 from hwbench.accuracy.scoring import FAILURES_IN_A_ROW, Done, Scores, nobody
+from hwbench.accuracy.shortcut import scores_of
 from hwbench.core import registry
 from hwbench.core.genes import Genes
 from hwbench.space.base import Population
@@ -65,8 +65,7 @@ class Scorer:
             registry.require_registered("space", space)
         self._names = (proxy, space)
         if isinstance(part, NetworkProxy):
-            journal = None if workspace is None else ScoreJournal(workspace, known, part.identity)
-            self._here: Any = NetworkScores(part, known, journal, self._asking)
+            self._here: Any = scores_of(part, known, workspace, self._asking)
         else:
             self._here = part.compile(known)
 
@@ -105,5 +104,5 @@ class Scorer:
         return isinstance(self._here, NetworkScores) and failures >= FAILURES_IN_A_ROW
 
     def notes(self) -> list[str]:
-        """Nothing that the proxy's name does not say."""
-        return []
+        """Whether a shortcut was believed; else nothing that the proxy's name does not say."""
+        return self._here.notes() if isinstance(self._here, NetworkScores) else []

@@ -17,53 +17,28 @@ blocks count in neither; a network without both kinds has no score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from hwbench.accuracy.fresh_network import FreshNetwork, gradients, sum_of
 from hwbench.accuracy.network_proxy import Measured, NetworkProxy, NotScored
 from hwbench.accuracy.nuclear_norm import nuclear_norms
+from hwbench.accuracy.synaptic_layers import Layer, layers_of
 from hwbench.core.errors import UsageError
-from hwbench.network.torch_view import Step
+from hwbench.space.base import Population, Space
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMS = ("paper", "reference")
-LINEAR, SOFTMAX, SPLIT = "linear", "softmax", "split_heads"
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A linear layer of a block."""
-
-    node: str
-    weight: str
-    """Name of the parameter."""
-    parts: int
-    """Matrices that it holds: 3 where Q, K and V are one."""
-    goes_to_heads: bool
-    """Q, K or V; else the output projection, or a layer of an MLP."""
-
-
-def layers_of(steps: tuple[Step, ...]) -> tuple[list[Layer], list[Layer]]:
-    """(of attention blocks, of MLP blocks)."""
-    attending = {step.node for step in steps if step.spec.op == SOFTMAX}
-    split = {step.inputs[0]: int(step.spec["parts"]) for step in steps if step.spec.op == SPLIT}
-    found: tuple[list[Layer], list[Layer]] = ([], [])
-    for step in steps:
-        if step.spec.op == LINEAR:
-            name = step.outputs[0]
-            layer = Layer(step.node, step.parameters[0], split.get(name, 1), name in split)
-            found[step.node not in attending].append(layer)
-    return found
 
 
 class SynapticProxy(NetworkProxy):
     """Measures both terms.
 
     Args:
-        form: One of FORMS.
+        by: One of FORMS.
+        fast: 1 takes one token for all (one_token.py), where that keeps the order of networks (shortcut.py).
     """
 
     unit = "synaptic diversity + saliency"
@@ -79,16 +54,39 @@ class SynapticProxy(NetworkProxy):
         batch: int = 0,
         data_seed: int = 0,
         by: str = "paper",
+        fast: int = 0,
     ) -> None:
         super().__init__(seed, initialisation, input, batch, data_seed)
         if by not in FORMS:
             raise UsageError(f"'{by}' is no form of the score; available: {', '.join(FORMS)}.")
-        self.by = by
+        if fast and (self.start.input, self.start.batch) != ("ones", 1):
+            raise UsageError("One token stands for all under an all-ones input of batch 1 alone: leave out input and batch.")
+        self.by, self.fast = by, fast
 
     @property
     def identity(self) -> dict[str, object]:
         """The form as well."""
-        return {**super().identity, "by": self.by}
+        return {**super().identity, "by": self.by, "fast": self.fast}
+
+    def exact(self) -> SynapticProxy | None:
+        """The same score without the shortcut."""
+        if not self.fast:
+            return None
+        start = self.start
+        twin = type(self)(start.seed, start.initialisation, data_seed=start.data_seed, by=self.by)
+        twin.name = self.name.replace("-fast", "").replace("fast=1", "fast=0")
+        return twin
+
+    def shortcut(self, space: Space) -> Callable[[Population], list[Measured]]:
+        """Both terms of many networks from one token each."""
+        from hwbench.accuracy.one_token import OneToken
+
+        by_node = OneToken(space, self.start, signed=self.by == "reference")
+
+        def measured(population: Population) -> list[Measured]:
+            return [_measured(found) for found in by_node(population)]
+
+        return measured
 
     def measure(self, fresh: FreshNetwork) -> Measured:
         """One pass forward, one backward."""
@@ -97,19 +95,24 @@ class SynapticProxy(NetworkProxy):
             raise NotScored(f"it has no {'MLP' if attention else 'attention'} block, which the score is about")
         signed = self.by == "reference"
         names = [layer.weight for layer in (*attention, *mlp)]
-        weights, leaves = fresh.leaves(names, None if signed else abs)
+        weights, leaves = fresh.leaves(names, None if signed else fresh.shared.magnitudes.of(fresh.network))
         slopes = dict(zip(names, gradients(fresh.logits(weights, fresh.inputs()).sum(), leaves), strict=True))
-        diversity = _diversity(fresh, [each for each in attention if not (signed and each.goes_to_heads)], slopes)
-        saliency: dict[str, float] = {}
+        found = {node: (value, 0.0) for node, value in _diversity(fresh, attention, slopes, signed).items()}
         for layer in mlp:
             product = slopes[layer.weight] * fresh.weights[layer.weight]
-            saliency[layer.node] = saliency.get(layer.node, 0.0) + sum_of(product.abs())
-        terms = {"diversity": sum(diversity.values()), "saliency": sum(saliency.values())}
-        return Measured(terms, {**diversity, **saliency})
+            found[layer.node] = (0.0, found.get(layer.node, (0.0, 0.0))[1] + sum_of(product.abs()))
+        return _measured({node: found[node] for node in dict.fromkeys(step.node for step in fresh.steps) if node in found})
 
 
-def _diversity(fresh: FreshNetwork, layers: list[Layer], slopes: dict[str, Tensor]) -> dict[str, float]:
+def _measured(found: Mapping[str, tuple[float, float]]) -> Measured:
+    """Of node -> (diversity, saliency)."""
+    terms = {"diversity": sum(each[0] for each in found.values()), "saliency": sum(each[1] for each in found.values())}
+    return Measured(terms, {node: sum(each) for node, each in found.items()})
+
+
+def _diversity(fresh: FreshNetwork, attention: list[Layer], slopes: dict[str, Tensor], signed: bool) -> dict[str, float]:
     """Node -> sum of products of nuclear norms; those of weights are kept for other networks that have them."""
+    layers = [each for each in attention if not (signed and each.goes_to_heads)]
     parts = [(layer, part) for layer in layers for part in range(layer.parts)]
     cut = [slopes[layer.weight].chunk(layer.parts)[part] for layer, part in parts]
     norms = fresh.shared.norms

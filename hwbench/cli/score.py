@@ -43,5 +43,7 @@ def _show(done: dict[str, Any]) -> None:
     units = {name: f"{name} [{told['unit']}]" for name, told in proxies.items()}
     console.table(f"{done['space']}: training-free scores, higher is better", rows, {"#": "#", **units})
     for name, told in proxies.items():
+        for note in told.get("notes", []):
+            typer.echo(f"note: {note}")
         for at, why in told["failed"].items():
             typer.echo(f"no {name} of {at}: {why}")

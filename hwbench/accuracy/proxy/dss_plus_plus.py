@@ -12,7 +12,7 @@ import numpy as np
 from hwbench.accuracy.ranks import Ranks
 from hwbench.accuracy.synaptic import SynapticProxy
 
-VARIANTS: dict[str, dict[str, str]] = {"": {}, "reference": {"by": "reference"}}
+VARIANTS: dict[str, dict[str, str | int]] = {"": {}, "reference": {"by": "reference"}, "fast": {"fast": 1}}
 
 
 class DssPlusPlus(SynapticProxy):
@@ -23,4 +23,4 @@ class DssPlusPlus(SynapticProxy):
 
     def combine(self, terms: Mapping[str, np.ndarray], ranks: Ranks) -> np.ndarray:
         """Ranks added."""
-        return ranks("diversity", terms["diversity"]) + ranks("saliency", terms["saliency"])
+        return np.asarray(ranks("diversity", terms["diversity"]) + ranks("saliency", terms["saliency"]))

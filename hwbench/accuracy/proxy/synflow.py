@@ -19,7 +19,8 @@ class Synflow(NetworkProxy):
 
     def measure(self, fresh: FreshNetwork) -> Measured:
         """One pass forward, one backward."""
-        weights, leaves = fresh.leaves(fresh.layers, lambda weight: weight.abs().double())
+        absolute = {name: weight.abs().double() for name, weight in fresh.weights.items()}
+        weights, leaves = fresh.leaves(fresh.layers, absolute)
         slopes = gradients(fresh.logits(weights, fresh.inputs(double=True)).sum(), leaves)
         values = {
             name: sum_of((leaf.detach() * slope).abs()) for name, leaf, slope in zip(fresh.layers, leaves, slopes, strict=True)

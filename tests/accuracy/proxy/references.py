@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hwbench.accuracy.fresh_network import FreshNetwork
-from hwbench.accuracy.network_proxy import NetworkProxy, shared_weights
+from hwbench.accuracy.initial_weights import shared_weights
+from hwbench.accuracy.network_proxy import NetworkProxy
 from hwbench.core import registry
 from hwbench.space.activity import sample
 from hwbench.space.lowering import lower
@@ -60,8 +61,9 @@ def reference(proxy: NetworkProxy, space_name: str, seed: int = 3) -> Reference:
     """An architecture drawn by the seed."""
     space = registry.get("space", space_name)
     column = sample(space, 1, np.random.default_rng(seed))[:, 0]
-    fresh = FreshNetwork(lower(space, column).network, shared_weights(space, proxy.start), proxy.start)
+    start = proxy.start
+    fresh = FreshNetwork(lower(space, column).network, shared_weights(space, start.seed, start.initialisation), start)
     with torch.device("meta"):
         module = BUILD[space_name](**to_values(space, column))
-    module = loaded(module, {name: np.array(each) for name, each in fresh.weights.items()}).double()
+    module = loaded(module, {name: each.numpy().copy() for name, each in fresh.weights.items()}).double()
     return Reference(fresh, module, fresh.inputs(double=True))

@@ -1,0 +1,233 @@
+"""Synaptic scores from one token, for many networks at a time: a shortcut that must be checked against the whole score.
+
+An all-ones input makes all patches equal, so attention mixes equal things and one token carries nearly all of the score
+(synaptic.py). With one token a gradient is the outer product of what flows back and what flowed in: its nuclear norm is the
+product of their lengths, and no gradient of a weight is ever formed. Networks that share a block are its batch: they go through
+it together, grouped by its size, with the weights all of them share.
+
+It works where networks are chains of blocks over tokens. Whoever uses it compares it with the whole score first (shortcut.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hwbench.accuracy.fresh_network import Start, input_of, one_thread
+from hwbench.accuracy.initial_weights import shared_weights
+from hwbench.accuracy.nuclear_norm import nuclear_norms
+from hwbench.accuracy.synaptic_layers import Layer, layers_of
+from hwbench.core.errors import UsageError
+from hwbench.network import torch_view
+from hwbench.network.graph import Network
+from hwbench.network.op.base import Parameter, network_parameters, single
+from hwbench.network.spec import OpSpec
+from hwbench.space.activity import sample
+from hwbench.space.base import Population, Space
+from hwbench.space.lowering import lower
+from hwbench.space.slots import Slot, slots
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHUNK = 256
+"""Networks that go through the blocks together: enough to fill matrix products."""
+PROBES = 16
+"""Networks looked at to see that a space's are chains."""
+Part = tuple[np.ndarray, Any]
+"""(which networks, their tokens [networks, width])."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One size of a block, over one token."""
+
+    network: Network
+    parameters: Mapping[str, Parameter]
+    layers: Mapping[str, tuple[Layer, bool]]
+    """Name of a weight -> its layer, and whether that belongs to attention."""
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """Networks' tokens on their way through a linear layer."""
+
+    node: str
+    weight: str
+    """Full name."""
+    block: _Block
+    inner: str
+    """Name of the weight within the block."""
+    rows: np.ndarray
+    given: Tensor
+    made: Tensor
+
+
+class OneToken:
+    """Diversity and saliency of a space's networks, by node.
+
+    Args:
+        space: Search space whose networks are chains.
+        start: Seeds.
+        signed: Whether weights keep their signs, and the output projection alone counts for diversity.
+
+    Raises:
+        UsageError: its networks are no chains of blocks over tokens.
+    """
+
+    def __init__(self, space: Space, start: Start, signed: bool) -> None:
+        self._slots = _chain(space)
+        self._start, self._signed = start, signed
+        self._drawn = shared_weights(space, start.seed, start.initialisation)
+        self._used = self._drawn if signed else self._drawn.magnitudes
+
+    def __call__(self, population: Population) -> list[dict[str, tuple[float, float]]]:
+        """For every network: node -> (diversity, saliency)."""
+        found: list[dict[str, tuple[float, float]]] = []
+        with one_thread():
+            for at in range(0, population.shape[1], CHUNK):
+                found += self._chunk(population[:, at : at + CHUNK])
+        return found
+
+    def _chunk(self, population: Population) -> list[dict[str, tuple[float, float]]]:
+        torch = torch_view.imported()
+        passed: list[_Passed] = []
+        stem, *others = self._slots
+        parts = self._stem(stem, _choice(stem, population))
+        for slot in others:
+            parts = self._node(slot, _choice(slot, population), parts, passed)
+        total = sum(values.sum() for _, values in parts)
+        slopes = torch.autograd.grad(total, [each.made for each in passed])
+        found: list[dict[str, tuple[float, float]]] = [{} for _ in range(population.shape[1])]
+        with torch.no_grad():
+            for each, slope in zip(passed, slopes, strict=True):
+                self._add(found, each, slope[:, 0])
+        return found
+
+    def _add(self, found: list[dict[str, tuple[float, float]]], passed: _Passed, slope: Tensor) -> None:
+        """What a layer adds to the networks that passed it."""
+        layer, attends = passed.block.layers[passed.inner]
+        if attends and self._signed and layer.goes_to_heads:
+            return
+        values = (self._diversity(passed, layer, slope) if attends else self._saliency(passed, slope)).double().tolist()
+        for row, value in zip(passed.rows.tolist(), values, strict=True):
+            diversity, saliency = found[row].get(passed.node, (0.0, 0.0))
+            found[row][passed.node] = (diversity + value, saliency) if attends else (diversity, saliency + value)
+
+    def _diversity(self, passed: _Passed, layer: Layer, slope: Tensor) -> Tensor:
+        """|slope| |given| is the nuclear norm of a gradient of rank one; Q, K and V one by one."""
+        parameter = passed.block.parameters[passed.inner]
+        keys = [(passed.weight, parameter.shape, part) for part in range(layer.parts)]
+        norms = self._drawn.norms
+        if any(key not in norms for key in keys):
+            weight = self._drawn.weight(passed.weight, parameter)
+            norms.update(zip(keys, nuclear_norms(weight.chunk(layer.parts)), strict=True))
+        lengths = [part.norm(dim=1) * norms[key] for part, key in zip(slope.chunk(layer.parts, 1), keys, strict=True)]
+        made: Tensor = sum(lengths) * passed.given.norm(dim=1)
+        return made
+
+    def _saliency(self, passed: _Passed, slope: Tensor) -> Tensor:
+        """Of every network the sum of |slope_i given_j W_ij|."""
+        weight = self._used.weight(passed.weight, passed.block.parameters[passed.inner])
+        weight = weight.abs() if self._signed else weight
+        made: Tensor = (slope.abs() * (passed.given.abs() @ weight.mT)).sum(1)
+        return made
+
+    def _stem(self, slot: Slot, choice: np.ndarray) -> list[Part]:
+        """The first token of all behind the stem, of each of its sizes once."""
+        torch = torch_view.imported()
+        parts = []
+        for at in np.unique(choice):
+            rows, network = np.flatnonzero(choice == at), single(_there(slot, at))
+            with torch.no_grad():
+                weights = self._weights(slot.node, network_parameters(network), network.nodes[0].prefix)
+                given = [torch.from_numpy(input_of(tensor, self._start)) for tensor in network.inputs]
+                tokens = torch_view.run(network, weights, given)[0][0]
+            parts.append((rows, one_of(tokens).expand(len(rows), -1).clone().requires_grad_()))
+        return parts
+
+    def _node(self, slot: Slot, choice: np.ndarray, parts: Sequence[Part], passed: list[_Passed]) -> list[Part]:
+        """All networks through one node; those that lack it keep their token."""
+        torch = torch_view.imported()
+        by_width: dict[int, list[Part]] = {}
+        for rows, values in parts:
+            for at in np.unique(choice[rows]):
+                chosen = np.flatnonzero(choice[rows] == at)
+                given = values if len(chosen) == len(rows) else values[torch.from_numpy(chosen)]
+                made = given if slot.specs[at] is None else self._run(slot.node, _there(slot, at), rows[chosen], given, passed)
+                by_width.setdefault(made.shape[1], []).append((rows[chosen], made))
+        return [
+            (np.concatenate([rows for rows, _ in each]), torch.cat([values for _, values in each]))
+            for each in by_width.values()
+        ]
+
+    def _run(self, node: str, spec: OpSpec, rows: np.ndarray, values: Tensor, passed: list[_Passed]) -> Tensor:
+        block = _block(spec)
+        prefix = block.network.nodes[0].prefix
+
+        def watch(step: torch_view.Step, given: Sequence[Any], made: Sequence[Any]) -> None:
+            inner = step.parameters[0] if step.parameters else ""
+            if inner in block.layers:
+                passed.append(
+                    _Passed(node, _renamed(inner, prefix, node), block, inner, rows, given[0][:, 0].detach(), made[0])
+                )
+
+        weights = self._weights(node, block.parameters, prefix)
+        made: Tensor = torch_view.run(block.network, weights, [values[:, None]], watch)[0]
+        return made.flatten(1)
+
+    def _weights(self, node: str, parameters: Mapping[str, Parameter], prefix: str) -> dict[str, Tensor]:
+        """Those of a node, by the names they have in the network of that node alone."""
+        return {name: self._used.weight(_renamed(name, prefix, node), each) for name, each in parameters.items()}
+
+
+def one_of(tokens: Tensor) -> Tensor:
+    """What stands for all tokens behind the stem."""
+    made: Tensor = tokens.mean(0)
+    return made
+
+
+def _renamed(name: str, prefix: str, node: str) -> str:
+    return f"{node}{name.removeprefix(prefix)}"
+
+
+def _chain(space: Space) -> list[Slot]:
+    """The nodes of all networks, in running order."""
+    table = {slot.node: slot for slot in slots(space)}
+    order = list(table)
+    for column in sample(space, PROBES, np.random.default_rng(0)).T:
+        network = lower(space, column).network
+        places = [order.index(node.name) for node in network.nodes]
+        linked = all(after.inputs == (before.name,) for before, after in pairwise(network.nodes))
+        if places != sorted(places) or not linked or len(network.inputs) != 1:
+            raise UsageError(f"Networks of {space.name} are no chains of blocks: one token cannot stand for all.")
+    other = next((s for node in order[1:] for s in table[node].specs if s is not None and "tokens" not in dict(s.dims)), None)
+    if other is not None:
+        raise UsageError(f"{other.op} of {space.name} does not work on tokens: one cannot stand for all.")
+    return list(table.values())
+
+
+def _choice(slot: Slot, population: Population) -> np.ndarray:
+    """For every network, which of a slot's specs it has."""
+    if not slot.genes:
+        return np.zeros(population.shape[1], np.int64)
+    return np.asarray(np.ravel_multi_index(tuple(population[list(slot.genes)]), slot.shape))
+
+
+def _there(slot: Slot, at: int) -> OpSpec:
+    spec = slot.specs[at]
+    assert spec is not None
+    return spec
+
+
+@lru_cache(maxsize=None)
+def _block(spec: OpSpec) -> _Block:
+    network = single(OpSpec.of(spec.op, **{**dict(spec.dims), "tokens": 1}))
+    attention, mlp = layers_of(torch_view.steps(network)[0])
+    layers = {**{each.weight: (each, True) for each in attention}, **{each.weight: (each, False) for each in mlp}}
+    return _Block(network, network_parameters(network), layers)

@@ -1,0 +1,130 @@
+"""The one-token shortcut: what it computes, that it checks itself, and what happens where it breaks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hwbench.accuracy import one_token, shortcut
+from hwbench.accuracy.fresh_network import Start
+from hwbench.accuracy.initial_weights import shared_weights
+from hwbench.accuracy.one_token import OneToken
+from hwbench.core import registry
+from hwbench.core.errors import UsageError
+from hwbench.space.activity import sample
+from hwbench.space.lowering import lower
+from hwbench.space.values import to_values
+from studies.torch_reference import loaded
+
+from .proxy.references import VIT, small_vit
+
+SPACE = registry.get("space", VIT)
+
+
+def drawn(n: int, seed: int = 2) -> np.ndarray:
+    return sample(SPACE, n, np.random.default_rng(seed))
+
+
+def nuclear(matrix: torch.Tensor) -> float:
+    return float(np.linalg.svd(matrix.detach().numpy(), compute_uv=False).sum())
+
+
+@pytest.mark.parametrize("initialisation", ["normal", "kaiming-uniform", "orthogonal"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_it_is_the_score_of_a_sequence_of_one_token(signed, initialisation):
+    start = Start(seed=1, initialisation=initialisation)
+    population = drawn(5)
+    for column, found in zip(population.T, OneToken(SPACE, start, signed)(population), strict=True):
+        weights = shared_weights(SPACE, 1, initialisation).of(lower(SPACE, column).network)
+        with torch.device("meta"):
+            module = small_vit(**to_values(SPACE, column))
+        module = loaded(module, {name: each.numpy().copy() for name, each in weights.items()}).double()
+        before = {name: each.detach().clone() for name, each in module.named_parameters()}
+        if not signed:
+            for parameter in module.parameters():
+                parameter.data.abs_()
+        token = one_token.one_of(module.stem(torch.ones(1, 3, 32, 32, dtype=torch.float64))[0]).detach()
+        x = token[None, None]
+        for i in range(module.depth):
+            layer = module.get_submodule(f"layer{i}")
+            x = layer["ffn"](layer["attention"](x))
+        module.head(x).sum().backward()
+        slope = {name: each.grad for name, each in module.named_parameters()}
+        for i in range(module.depth):
+            head = f"layer{i}.attention."
+            names = [head + "projection.weight"] if signed else [head + "projection.weight", head + "qkv.weight"]
+            pairs = [
+                pair
+                for name in names
+                for pair in zip(*(each[name].chunk(3 if "qkv" in name else 1) for each in (slope, before)), strict=True)
+            ]
+            diversity = sum(nuclear(g) * nuclear(w) for g, w in pairs)
+            saliency = sum(
+                float((slope[name] * before[name]).abs().sum())
+                for name in (f"layer{i}.ffn.{each}.weight" for each in ("up", "down"))
+            )
+            assert found[f"layer{i}.attention"] == pytest.approx((diversity, 0), rel=1e-4)
+            assert found[f"layer{i}.ffn"] == pytest.approx((0, saliency), rel=1e-4)
+
+
+def test_neither_order_nor_size_of_a_batch_matter(monkeypatch):
+    proxy, population = registry.get("proxy", "dss-fast"), drawn(40)
+    monkeypatch.setattr(shortcut, "TAU", -1.0)
+
+    def scores(columns: np.ndarray) -> np.ndarray:
+        return proxy.compile(SPACE).scores(columns).values
+
+    whole = scores(population)
+    assert np.array_equal(scores(population[:, ::-1])[::-1], whole)
+    for size in (1, 7):
+        monkeypatch.setattr(one_token, "CHUNK", size)
+        found = scores(population)
+        assert np.allclose(found, whole, rtol=1e-6, atol=0)
+        assert (found.argsort() == whole.argsort()).all()
+
+
+def test_where_it_breaks_the_exact_score_is_told(monkeypatch):
+    monkeypatch.setattr(shortcut, "CHECKED", 12)
+    name = "dss-fast:initialisation=standard-normal"
+    scores = registry.get("proxy", name).compile(SPACE)
+    population = drawn(6)
+    exact = registry.get("proxy", "dss:initialisation=standard-normal").compile(SPACE).scores(population).values
+    assert np.array_equal(scores.scores(population).values, exact)
+    assert not scores.believed
+    (note,) = scores.notes()
+    assert note.startswith(f"{name}: exact, as Kendall's tau of the shortcut to the exact score on 12 networks is")
+
+
+def test_where_it_holds_it_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(shortcut, "TAU", 0.5)
+    monkeypatch.setattr(shortcut, "CHECKED", 12)
+    proxy = registry.get("proxy", "dss-plus-plus-fast")
+    scores = shortcut.scores_of(proxy, SPACE, tmp_path)
+    scores.judge(drawn(30))
+    assert scores.believed
+    assert len(scores.measured(drawn(30))) == 30
+    files = sorted(tmp_path.glob("scores/*/synaptic-*.jsonl"))
+    assert sorted(len(path.read_text().splitlines()) - 1 for path in files) == [12, 30]
+    again = shortcut.scores_of(proxy, SPACE, tmp_path)
+    again.judge(drawn(30))
+    assert again.measured(drawn(30)) == scores.measured(drawn(30))
+
+
+def test_few_networks_are_scored_exactly():
+    scores = registry.get("proxy", "dss-fast").compile(SPACE)
+    scores.judge(drawn(4))
+    assert not scores.believed
+    assert scores.notes() == ["dss-fast: exact: no more than 48 networks were asked for"]
+
+
+def test_what_is_no_chain_has_no_shortcut(monkeypatch):
+    monkeypatch.setattr(shortcut, "CHECKED", 2)
+    cells = registry.get("space", "nasbench201:image=8")
+    with pytest.raises(UsageError, match="are no chains of blocks"):
+        OneToken(cells, Start(), signed=False)
+    scores = registry.get("proxy", "dss-fast").compile(cells)
+    scores.judge()
+    assert "are no chains of blocks" in scores.notes()[0]
+    with pytest.raises(UsageError, match="all-ones input of batch 1 alone"):
+        registry.get("proxy", "dss:fast=1,input=noise")
