@@ -17,20 +17,25 @@ blocks count in neither; a network without both kinds has no score.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hwbench.accuracy.fresh_network import FreshNetwork, gradients, sum_of
 from hwbench.accuracy.network_proxy import Measured, NetworkProxy, NotScored
 from hwbench.accuracy.nuclear_norm import nuclear_norms
 from hwbench.accuracy.synaptic_layers import Layer, layers_of
 from hwbench.core.errors import UsageError
+from hwbench.network import torch_view
 from hwbench.space.base import Population, Space
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMS = ("paper", "reference")
+SLACK = 1e-6
+"""Share of the diversity that bounds may leave open."""
 
 
 class SynapticProxy(NetworkProxy):
@@ -38,7 +43,7 @@ class SynapticProxy(NetworkProxy):
 
     Args:
         by: One of FORMS.
-        fast: 1 takes one token for all (one_token.py), where that keeps the order of networks (shortcut.py).
+        fast: 1 takes two tokens for all (two_tokens.py), where that keeps the order of networks (shortcut.py).
     """
 
     unit = "synaptic diversity + saliency"
@@ -60,7 +65,7 @@ class SynapticProxy(NetworkProxy):
         if by not in FORMS:
             raise UsageError(f"'{by}' is no form of the score; available: {', '.join(FORMS)}.")
         if fast and (self.start.input, self.start.batch) != ("ones", 1):
-            raise UsageError("One token stands for all under an all-ones input of batch 1 alone: leave out input and batch.")
+            raise UsageError("Two tokens stand for all under an all-ones input of batch 1 alone: leave out input and batch.")
         self.by, self.fast = by, fast
 
     @property
@@ -78,10 +83,10 @@ class SynapticProxy(NetworkProxy):
         return twin
 
     def shortcut(self, space: Space) -> Callable[[Population], list[Measured]]:
-        """Both terms of many networks from one token each."""
-        from hwbench.accuracy.one_token import OneToken
+        """Both terms of many networks from two tokens each."""
+        from hwbench.accuracy.two_tokens import TwoTokens
 
-        by_node = OneToken(space, self.start, signed=self.by == "reference")
+        by_node = TwoTokens(space, self.start, signed=self.by == "reference")
 
         def measured(population: Population) -> list[Measured]:
             return [_measured(found) for found in by_node(population)]
@@ -114,13 +119,34 @@ def _diversity(fresh: FreshNetwork, attention: list[Layer], slopes: dict[str, Te
     """Node -> sum of products of nuclear norms; those of weights are kept for other networks that have them."""
     layers = [each for each in attention if not (signed and each.goes_to_heads)]
     parts = [(layer, part) for layer in layers for part in range(layer.parts)]
+    norms = _weight_norms(fresh, parts)
     cut = [slopes[layer.weight].chunk(layer.parts)[part] for layer, part in parts]
-    norms = fresh.shared.norms
-    keys = [(layer.weight, tuple(fresh.weights[layer.weight].shape), part) for layer, part in parts]
-    missing = [at for at, key in enumerate(keys) if key not in norms]
-    drawn = nuclear_norms([fresh.weights[parts[at][0].weight].chunk(parts[at][0].parts)[parts[at][1]] for at in missing])
-    norms.update(zip((keys[at] for at in missing), drawn, strict=True))
     found: dict[str, float] = {}
-    for (layer, _), key, slope in zip(parts, keys, nuclear_norms(cut), strict=True):
-        found[layer.node] = found.get(layer.node, 0.0) + slope * norms[key]
+    for (layer, _), norm, slope in zip(parts, norms, _gradient_norms(cut, norms), strict=True):
+        found[layer.node] = found.get(layer.node, 0.0) + slope * norm
     return found
+
+
+def _weight_norms(fresh: FreshNetwork, parts: Sequence[tuple[Layer, int]]) -> list[float]:
+    known = fresh.shared.norms
+    keys = [(layer.weight, tuple(fresh.weights[layer.weight].shape), part) for layer, part in parts]
+    missing = [at for at, key in enumerate(keys) if key not in known]
+    cut = [fresh.weights[parts[at][0].weight].chunk(parts[at][0].parts)[parts[at][1]] for at in missing]
+    known.update(zip((keys[at] for at in missing), nuclear_norms(cut), strict=True))
+    return [known[key] for key in keys]
+
+
+def _gradient_norms(cut: Sequence[Tensor], factors: Sequence[float]) -> list[float]:
+    """Nuclear norms of gradients that are multiplied by these factors.
+
+    A nuclear norm lies between the Frobenius norm and the root of the rank times it. Where even that range changes the sum by
+    next to nothing (the gradients of Q and K under an all-ones input), the lower end is taken instead of a decomposition.
+    """
+    double = torch_view.imported().float64
+    low = np.array([float(each.norm(dtype=double)) for each in cut])
+    doubt = (np.sqrt([min(each.shape) for each in cut]) - 1) * low * factors
+    order = np.argsort(doubt, kind="stable")
+    spared = order[np.cumsum(doubt[order]) <= SLACK * float(low @ np.asarray(factors))]
+    decomposed = [at for at in range(len(cut)) if at not in set(spared.tolist())]
+    low[decomposed] = nuclear_norms([cut[at] for at in decomposed])
+    return [float(value) for value in low]

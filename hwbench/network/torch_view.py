@@ -43,8 +43,8 @@ class Step:
     """Full names, in the op's order."""
 
 
-Watch = Callable[[Step, Sequence[Any], Sequence[Any]], None]
-"""Told of every primitive: its inputs and outputs."""
+Watch = Callable[[Step, Sequence[Any], Sequence[Any]], Sequence[Any] | None]
+"""Told of every primitive: its inputs and outputs; what it returns, if anything, goes on in their place."""
 
 
 def imported() -> Any:
@@ -107,9 +107,9 @@ def run(network: Network, weights: Mapping[str, Any], inputs: Sequence[Any], wat
         if not hasattr(op, "compute"):
             raise UsageError(f"{step.spec.op} has no torch form: its class lacks compute(torch, spec, inputs, weights).")
         made = op.compute(torch, step.spec, given, [weights[name] for name in step.parameters])
-        known.update(zip(step.outputs, made, strict=True))
         if watch is not None:
-            watch(step, given, made)
+            made = watch(step, given, made) or made
+        known.update(zip(step.outputs, made, strict=True))
     return [known[name] for name in outputs]
 
 

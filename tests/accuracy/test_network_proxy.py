@@ -17,12 +17,14 @@ from hwbench.core.errors import DataError, UsageError
 from hwbench.space.activity import sample
 
 from .proxy.dead_branch import DeadBranch
+from .proxy.references import VIT
 
 SMALL = "autoformer-tiny:image=32,classes=10"
+"""Registered, so that other processes know it."""
 
 
-def drawn(n: int, seed: int = 5) -> np.ndarray:
-    return sample(registry.get("space", SMALL), n, np.random.default_rng(seed))
+def drawn(n: int, seed: int = 5, space: str = VIT) -> np.ndarray:
+    return sample(registry.get("space", space), n, np.random.default_rng(seed))
 
 
 class Counting(NetworkProxy):
@@ -40,7 +42,7 @@ class Counting(NetworkProxy):
 
 @pytest.mark.parametrize("name", ["dss", "snip", "naswot"])
 def test_any_order_and_the_disk_give_the_same_bits(name, tmp_path):
-    space, proxy, population = registry.get("space", SMALL), registry.get("proxy", name), drawn(6)
+    space, proxy, population = registry.get("space", VIT), registry.get("proxy", name), drawn(6)
     journal = ScoreJournal(tmp_path, space, proxy.identity)
     first = NetworkScores(proxy, space, journal).scores(population).values
     assert np.array_equal(NetworkScores(proxy, space).scores(population[:, ::-1]).values[::-1], first)
@@ -50,7 +52,7 @@ def test_any_order_and_the_disk_give_the_same_bits(name, tmp_path):
 
 
 def test_a_seed_is_another_draw_and_options_are_names():
-    space, population = registry.get("space", SMALL), drawn(3)
+    space, population = registry.get("space", VIT), drawn(3)
     values = [registry.get("proxy", f"dss:seed={seed}").compile(space)(population) for seed in (0, 1)]
     assert (values[0] != values[1]).all()
     proxy = registry.get("proxy", "snip:initialisation=kaiming-normal,batch=4,input=uniform,data_seed=7")
@@ -125,7 +127,7 @@ def test_an_architecture_that_is_no_network_says_so():
 
 
 def test_workers_change_nothing(tmp_path):
-    population = drawn(3)
+    population = drawn(3, space=SMALL)
     with Scorer("snip", SMALL) as score:
         alone = score(population).values
     with Scorer("snip", SMALL, workers=2, workspace=tmp_path) as score:

@@ -1,4 +1,4 @@
-"""The one-token shortcut: what it computes, that it checks itself, and what happens where it breaks."""
+"""The two-token shortcut: what it computes, that it checks itself, and what happens where it breaks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hwbench.accuracy import one_token, shortcut
+from hwbench.accuracy import shortcut, two_tokens
 from hwbench.accuracy.fresh_network import Start
 from hwbench.accuracy.initial_weights import shared_weights
-from hwbench.accuracy.one_token import OneToken
+from hwbench.accuracy.two_tokens import TwoTokens
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.space.activity import sample
@@ -30,42 +30,62 @@ def nuclear(matrix: torch.Tensor) -> float:
     return float(np.linalg.svd(matrix.detach().numpy(), compute_uv=False).sum())
 
 
+def equal_patches(column: np.ndarray, start: Start, signed: bool) -> tuple[torch.nn.Module, dict, dict, dict]:
+    """(module, signed weights, gradients, what passed its MLPs) of a whole sequence whose tokens but the first are equal."""
+    weights = shared_weights(SPACE, start.seed, start.initialisation).of(lower(SPACE, column).network)
+    with torch.device("meta"):
+        module = small_vit(**to_values(SPACE, column))
+    module = loaded(module, {name: each.numpy().copy() for name, each in weights.items()}).double()
+    before = {name: each.detach().clone() for name, each in module.named_parameters()}
+    if not signed:
+        for parameter in module.parameters():
+            parameter.data.abs_()
+    passed = {}
+
+    def keep(name: str):
+        def hook(layer, given, made) -> None:
+            made.retain_grad()
+            passed[name] = (given[0].detach()[0], made)
+
+        return hook
+
+    for name, layer in module.named_modules():
+        if name.endswith((".up", ".down")):
+            layer.register_forward_hook(keep(name))
+    tokens = module.stem(torch.ones(1, 3, 32, 32, dtype=torch.float64)).detach()
+    x = torch.cat([tokens[:, :1], tokens[:, 1:].mean(1, keepdim=True).expand(-1, 4, -1)], 1)
+    for i in range(module.depth):
+        layer = module.get_submodule(f"layer{i}")
+        x = layer["ffn"](layer["attention"](x))
+    module.head(x).sum().backward()
+    return module, before, {name: each.grad for name, each in module.named_parameters()}, passed
+
+
 @pytest.mark.parametrize("initialisation", ["normal", "kaiming-uniform", "orthogonal"])
 @pytest.mark.parametrize("signed", [False, True])
-def test_it_is_the_score_of_a_sequence_of_one_token(signed, initialisation):
+def test_it_is_the_score_of_a_sequence_of_equal_patches(signed, initialisation):
     start = Start(seed=1, initialisation=initialisation)
-    population = drawn(5)
-    for column, found in zip(population.T, OneToken(SPACE, start, signed)(population), strict=True):
-        weights = shared_weights(SPACE, 1, initialisation).of(lower(SPACE, column).network)
-        with torch.device("meta"):
-            module = small_vit(**to_values(SPACE, column))
-        module = loaded(module, {name: each.numpy().copy() for name, each in weights.items()}).double()
-        before = {name: each.detach().clone() for name, each in module.named_parameters()}
-        if not signed:
-            for parameter in module.parameters():
-                parameter.data.abs_()
-        token = one_token.one_of(module.stem(torch.ones(1, 3, 32, 32, dtype=torch.float64))[0]).detach()
-        x = token[None, None]
-        for i in range(module.depth):
-            layer = module.get_submodule(f"layer{i}")
-            x = layer["ffn"](layer["attention"](x))
-        module.head(x).sum().backward()
-        slope = {name: each.grad for name, each in module.named_parameters()}
+    population = drawn(3)
+    for column, found in zip(population.T, TwoTokens(SPACE, start, signed)(population), strict=True):
+        module, before, slope, passed = equal_patches(column, start, signed)
         for i in range(module.depth):
             head = f"layer{i}.attention."
             names = [head + "projection.weight"] if signed else [head + "projection.weight", head + "qkv.weight"]
-            pairs = [
-                pair
-                for name in names
-                for pair in zip(*(each[name].chunk(3 if "qkv" in name else 1) for each in (slope, before)), strict=True)
-            ]
-            diversity = sum(nuclear(g) * nuclear(w) for g, w in pairs)
-            saliency = sum(
-                float((slope[name] * before[name]).abs().sum())
-                for name in (f"layer{i}.ffn.{each}.weight" for each in ("up", "down"))
-            )
+            diversity = 0.0
+            for name in names:
+                parts = 3 if "qkv" in name else 1
+                for g, w in zip(slope[name].chunk(parts), before[name].chunk(parts), strict=True):
+                    diversity += nuclear(g) * nuclear(w)
             assert found[f"layer{i}.attention"] == pytest.approx((diversity, 0), rel=1e-4)
+            saliency = exact = 0.0
+            for name in (f"layer{i}.ffn.up", f"layer{i}.ffn.down"):
+                given, made = passed[name]
+                weight, back = before[f"{name}.weight"].abs(), made.grad[0]
+                for x, y in ((given[0], back[0]), (given[1], back[1:].sum(0))):
+                    saliency += float(torch.einsum("i,j,ij->", y.abs(), x.abs(), weight))
+                exact += float((slope[f"{name}.weight"] * before[f"{name}.weight"]).abs().sum())
             assert found[f"layer{i}.ffn"] == pytest.approx((0, saliency), rel=1e-4)
+            assert exact <= saliency * (1 + 1e-9)
 
 
 def test_neither_order_nor_size_of_a_batch_matter(monkeypatch):
@@ -78,7 +98,7 @@ def test_neither_order_nor_size_of_a_batch_matter(monkeypatch):
     whole = scores(population)
     assert np.array_equal(scores(population[:, ::-1])[::-1], whole)
     for size in (1, 7):
-        monkeypatch.setattr(one_token, "CHUNK", size)
+        monkeypatch.setattr(two_tokens, "CHUNK", size)
         found = scores(population)
         assert np.allclose(found, whole, rtol=1e-6, atol=0)
         assert (found.argsort() == whole.argsort()).all()
@@ -86,10 +106,11 @@ def test_neither_order_nor_size_of_a_batch_matter(monkeypatch):
 
 def test_where_it_breaks_the_exact_score_is_told(monkeypatch):
     monkeypatch.setattr(shortcut, "CHECKED", 12)
-    name = "dss-fast:initialisation=standard-normal"
+    monkeypatch.setattr(shortcut, "TAU", 1.1)
+    name = "dss-fast:seed=3"
     scores = registry.get("proxy", name).compile(SPACE)
     population = drawn(6)
-    exact = registry.get("proxy", "dss:initialisation=standard-normal").compile(SPACE).scores(population).values
+    exact = registry.get("proxy", "dss:seed=3").compile(SPACE).scores(population).values
     assert np.array_equal(scores.scores(population).values, exact)
     assert not scores.believed
     (note,) = scores.notes()
@@ -122,7 +143,7 @@ def test_what_is_no_chain_has_no_shortcut(monkeypatch):
     monkeypatch.setattr(shortcut, "CHECKED", 2)
     cells = registry.get("space", "nasbench201:image=8")
     with pytest.raises(UsageError, match="are no chains of blocks"):
-        OneToken(cells, Start(), signed=False)
+        TwoTokens(cells, Start(), signed=False)
     scores = registry.get("proxy", "dss-fast").compile(cells)
     scores.judge()
     assert "are no chains of blocks" in scores.notes()[0]

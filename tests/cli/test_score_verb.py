@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +13,7 @@ from hwbench.cli.main import build
 from hwbench.core.errors import HwbenchError, UnknownName, UsageError
 
 APP = build()
-SMALL = "autoformer-tiny:image=32,classes=10"
+SMALL = f"{Path(__file__).parents[1]}/accuracy/proxy/small_vit.py:SmallVit"
 
 
 def run(*words: object) -> str:
@@ -25,7 +26,7 @@ def run(*words: object) -> str:
 
 @pytest.fixture
 def arch(tmp_path):
-    hwbench.sample(SMALL, 4, seed=3, out=tmp_path / "arch.json")
+    hwbench.sample(hwbench.make_space(SMALL), 4, seed=3, out=tmp_path / "arch.json")
     return tmp_path / "arch.json"
 
 
@@ -33,7 +34,7 @@ def test_scores_in_the_order_of_the_file_and_from_disk(arch, tmp_path):
     words = ("score", "--space", SMALL, "--arch", arch, "--workspace", tmp_path, "--json")
     asked = (*words, "--proxy", "dss", "--proxy", "dss-plus-plus", "--proxy", "params")
     told = json.loads(run(*asked))
-    assert told["space"] == SMALL
+    assert told["space"].startswith("small_vit.py:SmallVit@")
     assert list(told["proxies"]) == ["dss", "dss_plus_plus", "params"]
     dss = told["proxies"]["dss"]
     assert len(dss["scores"]) == 4
@@ -70,7 +71,7 @@ def test_a_network_without_a_score_says_why(tmp_path):
 def test_mistakes_are_one_line(arch, tmp_path):
     with pytest.raises(UnknownName, match="Unknown proxy 'dds'"):
         run("score", "--arch", arch, "--proxy", "dds")
-    with pytest.raises(UsageError, match=r"arch.json holds architectures of autoformer-tiny"):
+    with pytest.raises(UsageError, match=r"arch.json holds architectures of small_vit.py"):
         run("score", "--arch", arch, "--space", "bert")
     with pytest.raises(UsageError, match=r"cannot read 'sed=1'. Options: seed, initialisation, input"):
         run("score", "--arch", arch, "--proxy", "dss:sed=1")
@@ -79,7 +80,18 @@ def test_mistakes_are_one_line(arch, tmp_path):
 
 
 def test_a_search_by_ranks(tmp_path):
-    words = ("search", "--space", SMALL, "--proxy", "dss-plus-plus", "--limit", "params_m=6", "--workspace", tmp_path, "--json")
+    words = (
+        "search",
+        "--space",
+        SMALL,
+        "--proxy",
+        "dss-plus-plus",
+        "--limit",
+        "params_m=0.03",
+        "--workspace",
+        tmp_path,
+        "--json",
+    )
     how = ("--evaluations", 24, "--strategy", "evolution")
     found = json.loads(run(*words, *how, "--out", tmp_path / "a"))
     assert found["search"]["proxy"] == "dss_plus_plus"

@@ -17,12 +17,14 @@ from hwbench.space.lowering import lower
 from hwbench.space.values import to_values
 from studies.torch_reference import Attention, ClassifierHead, Ffn, PatchStem, Whole, loaded, nasbench201
 
-VIT, CELLS = "autoformer-tiny:image=32,classes=10", "nasbench201:image=8"
+from .small_vit import HEAD_DIM, SmallVit
+
+VIT, CELLS = registry.named("space", SmallVit()), "nasbench201:image=8"
 
 
 def small_vit(embed_dim: int, depth: int, heads: list[int], mlp_ratio: list[float]) -> Whole:
     layers = [
-        (Attention(embed_dim, heads[i], 64, True, fused=True), Ffn(embed_dim, int(embed_dim * mlp_ratio[i]), True))
+        (Attention(embed_dim, heads[i], HEAD_DIM, True, fused=True), Ffn(embed_dim, int(embed_dim * mlp_ratio[i]), True))
         for i in range(depth)
     ]
     return Whole(PatchStem(32, 16, 3, embed_dim), layers, ClassifierHead(embed_dim, 10))

@@ -1,15 +1,17 @@
-"""Synaptic scores from one token, for many networks at a time: a shortcut that must be checked against the whole score.
+"""Synaptic scores from two tokens, for many networks at a time: a shortcut that must be checked against the whole score.
 
-An all-ones input makes all patches equal, so attention mixes equal things and one token carries nearly all of the score
-(synaptic.py). With one token a gradient is the outer product of what flows back and what flowed in: its nuclear norm is the
-product of their lengths, and no gradient of a weight is ever formed. Networks that share a block are its batch: they go through
-it together, grouped by its size, with the weights all of them share.
+An all-ones input makes all patches equal but for their positions. So two tokens carry nearly all of the score (synaptic.py):
+the first, which the head reads, and one that stands for all others, as often as there are such in every softmax. A gradient is
+then a sum of two outer products of what flows back and what flowed in. Its nuclear norm follows from their inner products, its
+saliency is taken as the sum of theirs, and no gradient of a weight is ever formed. Networks that share a block are its batch:
+they go through it together, grouped by its size, with the weights all of them share.
 
 It works where networks are chains of blocks over tokens. Whoever uses it compares it with the whole score first (shortcut.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +23,7 @@ import numpy as np
 from hwbench.accuracy.fresh_network import Start, input_of, one_thread
 from hwbench.accuracy.initial_weights import shared_weights
 from hwbench.accuracy.nuclear_norm import nuclear_norms
-from hwbench.accuracy.synaptic_layers import Layer, layers_of
+from hwbench.accuracy.synaptic_layers import SOFTMAX, Layer, layers_of
 from hwbench.core.errors import UsageError
 from hwbench.network import torch_view
 from hwbench.network.graph import Network
@@ -40,17 +42,19 @@ CHUNK = 256
 PROBES = 16
 """Networks looked at to see that a space's are chains."""
 Part = tuple[np.ndarray, Any]
-"""(which networks, their tokens [networks, width])."""
+"""(which networks, their tokens [networks, 2, width])."""
 
 
 @dataclass(frozen=True)
 class _Block:
-    """One size of a block, over one token."""
+    """One size of a block, over two tokens."""
 
     network: Network
     parameters: Mapping[str, Parameter]
     layers: Mapping[str, tuple[Layer, bool]]
     """Name of a weight -> its layer, and whether that belongs to attention."""
+    others: int
+    """Tokens that the second stands for."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class _Passed:
     made: Tensor
 
 
-class OneToken:
+class TwoTokens:
     """Diversity and saliency of a space's networks, by node.
 
     Args:
@@ -106,7 +110,7 @@ class OneToken:
         found: list[dict[str, tuple[float, float]]] = [{} for _ in range(population.shape[1])]
         with torch.no_grad():
             for each, slope in zip(passed, slopes, strict=True):
-                self._add(found, each, slope[:, 0])
+                self._add(found, each, slope)
         return found
 
     def _add(self, found: list[dict[str, tuple[float, float]]], passed: _Passed, slope: Tensor) -> None:
@@ -120,26 +124,28 @@ class OneToken:
             found[row][passed.node] = (diversity + value, saliency) if attends else (diversity, saliency + value)
 
     def _diversity(self, passed: _Passed, layer: Layer, slope: Tensor) -> Tensor:
-        """|slope| |given| is the nuclear norm of a gradient of rank one; Q, K and V one by one."""
+        """Products of nuclear norms; Q, K and V one by one."""
         parameter = passed.block.parameters[passed.inner]
         keys = [(passed.weight, parameter.shape, part) for part in range(layer.parts)]
         norms = self._drawn.norms
         if any(key not in norms for key in keys):
             weight = self._drawn.weight(passed.weight, parameter)
             norms.update(zip(keys, nuclear_norms(weight.chunk(layer.parts)), strict=True))
-        lengths = [part.norm(dim=1) * norms[key] for part, key in zip(slope.chunk(layer.parts, 1), keys, strict=True)]
-        made: Tensor = sum(lengths) * passed.given.norm(dim=1)
+        inside = gram(passed.given)
+        made: Tensor = sum(
+            nuclear(gram(part), inside) * norms[key] for part, key in zip(slope.chunk(layer.parts, 2), keys, strict=True)
+        )
         return made
 
     def _saliency(self, passed: _Passed, slope: Tensor) -> Tensor:
-        """Of every network the sum of |slope_i given_j W_ij|."""
+        """Of every network the sum of |slope_i given_j W_ij|, over both tokens."""
         weight = self._used.weight(passed.weight, passed.block.parameters[passed.inner])
         weight = weight.abs() if self._signed else weight
-        made: Tensor = (slope.abs() * (passed.given.abs() @ weight.mT)).sum(1)
+        made: Tensor = (slope.abs() * (passed.given.abs() @ weight.mT)).sum((1, 2))
         return made
 
     def _stem(self, slot: Slot, choice: np.ndarray) -> list[Part]:
-        """The first token of all behind the stem, of each of its sizes once."""
+        """The two tokens behind the stem, of each of its sizes once."""
         torch = torch_view.imported()
         parts = []
         for at in np.unique(choice):
@@ -148,7 +154,7 @@ class OneToken:
                 weights = self._weights(slot.node, network_parameters(network), network.nodes[0].prefix)
                 given = [torch.from_numpy(input_of(tensor, self._start)) for tensor in network.inputs]
                 tokens = torch_view.run(network, weights, given)[0][0]
-            parts.append((rows, one_of(tokens).expand(len(rows), -1).clone().requires_grad_()))
+            parts.append((rows, two_of(tokens).expand(len(rows), -1, -1).clone().requires_grad_()))
         return parts
 
     def _node(self, slot: Slot, choice: np.ndarray, parts: Sequence[Part], passed: list[_Passed]) -> list[Part]:
@@ -160,7 +166,7 @@ class OneToken:
                 chosen = np.flatnonzero(choice[rows] == at)
                 given = values if len(chosen) == len(rows) else values[torch.from_numpy(chosen)]
                 made = given if slot.specs[at] is None else self._run(slot.node, _there(slot, at), rows[chosen], given, passed)
-                by_width.setdefault(made.shape[1], []).append((rows[chosen], made))
+                by_width.setdefault(made.shape[-1], []).append((rows[chosen], made))
         return [
             (np.concatenate([rows for rows, _ in each]), torch.cat([values for _, values in each]))
             for each in by_width.values()
@@ -170,26 +176,50 @@ class OneToken:
         block = _block(spec)
         prefix = block.network.nodes[0].prefix
 
-        def watch(step: torch_view.Step, given: Sequence[Any], made: Sequence[Any]) -> None:
+        def watch(step: torch_view.Step, given: Sequence[Any], made: Sequence[Any]) -> Sequence[Any] | None:
+            if step.spec.op == SOFTMAX:
+                return [(given[0] + given[0].new_tensor([0.0, math.log(block.others)])).softmax(-1)]
             inner = step.parameters[0] if step.parameters else ""
             if inner in block.layers:
-                passed.append(
-                    _Passed(node, _renamed(inner, prefix, node), block, inner, rows, given[0][:, 0].detach(), made[0])
-                )
+                passed.append(_Passed(node, _renamed(inner, prefix, node), block, inner, rows, given[0].detach(), made[0]))
+            return None
 
         weights = self._weights(node, block.parameters, prefix)
-        made: Tensor = torch_view.run(block.network, weights, [values[:, None]], watch)[0]
-        return made.flatten(1)
+        made: Tensor = torch_view.run(block.network, weights, [values], watch)[0]
+        return made
 
     def _weights(self, node: str, parameters: Mapping[str, Parameter], prefix: str) -> dict[str, Tensor]:
         """Those of a node, by the names they have in the network of that node alone."""
         return {name: self._used.weight(_renamed(name, prefix, node), each) for name, each in parameters.items()}
 
 
-def one_of(tokens: Tensor) -> Tensor:
-    """What stands for all tokens behind the stem."""
-    made: Tensor = tokens.mean(0)
+def two_of(tokens: Tensor) -> Tensor:
+    """The first, and the mean of the others."""
+    made: Tensor = torch_view.imported().stack([tokens[0], tokens[1:].mean(0)])
     return made
+
+
+def gram(vectors: Tensor) -> Tensor:
+    """Inner products of every network's two vectors, in float64."""
+    double = vectors.double()
+    made: Tensor = double @ double.mT
+    return made
+
+
+def nuclear(left: Tensor, right: Tensor) -> Tensor:
+    """Nuclear norms of sums of two outer products, from the inner products of their left and right vectors.
+
+    The squares of both singular values add up to the trace of left x right, and their product is its determinant.
+    """
+    squares = (left * right).sum((-1, -2))
+    product = (_determinant(left) * _determinant(right)).clamp_min(0).sqrt()
+    made: Tensor = (squares + 2 * product).sqrt()
+    return made
+
+
+def _determinant(matrix: Tensor) -> Tensor:
+    made: Tensor = matrix[..., 0, 0] * matrix[..., 1, 1] - matrix[..., 0, 1] * matrix[..., 1, 0]
+    return made.clamp_min(0)
 
 
 def _renamed(name: str, prefix: str, node: str) -> str:
@@ -205,10 +235,10 @@ def _chain(space: Space) -> list[Slot]:
         places = [order.index(node.name) for node in network.nodes]
         linked = all(after.inputs == (before.name,) for before, after in pairwise(network.nodes))
         if places != sorted(places) or not linked or len(network.inputs) != 1:
-            raise UsageError(f"Networks of {space.name} are no chains of blocks: one token cannot stand for all.")
+            raise UsageError(f"Networks of {space.name} are no chains of blocks: two tokens cannot stand for all.")
     other = next((s for node in order[1:] for s in table[node].specs if s is not None and "tokens" not in dict(s.dims)), None)
     if other is not None:
-        raise UsageError(f"{other.op} of {space.name} does not work on tokens: one cannot stand for all.")
+        raise UsageError(f"{other.op} of {space.name} does not work on tokens: two cannot stand for all.")
     return list(table.values())
 
 
@@ -227,7 +257,7 @@ def _there(slot: Slot, at: int) -> OpSpec:
 
 @lru_cache(maxsize=None)
 def _block(spec: OpSpec) -> _Block:
-    network = single(OpSpec.of(spec.op, **{**dict(spec.dims), "tokens": 1}))
+    network = single(OpSpec.of(spec.op, **{**dict(spec.dims), "tokens": 2}))
     attention, mlp = layers_of(torch_view.steps(network)[0])
     layers = {**{each.weight: (each, True) for each in attention}, **{each.weight: (each, False) for each in mlp}}
-    return _Block(network, network_parameters(network), layers)
+    return _Block(network, network_parameters(network), layers, spec["tokens"] - 1)
