@@ -3,7 +3,7 @@
 An all-ones input makes all patches equal but for their positions. So two tokens carry nearly all of the score (synaptic.py):
 the first, which the head reads, and one that stands for all others, as often as there are such in every softmax. A gradient is
 then a sum of two outer products of what flows back and what flowed in. Its nuclear norm follows from their inner products, its
-saliency is taken as the sum of theirs, and no gradient of a weight is ever formed. Networks that share a block are its batch:
+saliency from their directions, and no gradient of a weight is ever formed. Networks that share a block are its batch:
 they go through it together, grouped by its size, with the weights all of them share.
 
 It works where networks are chains of blocks over tokens. Whoever uses it compares it with the whole score first (shortcut.py).
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 CHUNK = 256
 """Networks that go through the blocks together: enough to fill matrix products."""
+ANGLES = 32
+"""At which sums of two outer products are tabulated."""
 PROBES = 16
 """Networks looked at to see that a space's are chains."""
 Part = tuple[np.ndarray, Any]
@@ -89,6 +91,8 @@ class TwoTokens:
         self._start, self._signed = start, signed
         self._drawn = shared_weights(space, start.seed, start.initialisation)
         self._used = self._drawn if signed else self._drawn.magnitudes
+        self._means: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+        """(weight, shape) -> mean magnitude of every row."""
 
     def __call__(self, population: Population) -> list[dict[str, tuple[float, float]]]:
         """For every network: node -> (diversity, saliency)."""
@@ -138,10 +142,15 @@ class TwoTokens:
         return made
 
     def _saliency(self, passed: _Passed, slope: Tensor) -> Tensor:
-        """Of every network the sum of |slope_i given_j W_ij|, over both tokens."""
-        weight = self._used.weight(passed.weight, passed.block.parameters[passed.inner])
-        weight = weight.abs() if self._signed else weight
-        made: Tensor = (slope.abs() * (passed.given.abs() @ weight.mT)).sum((1, 2))
+        """Of every network the sum over i, j of |W_ij| |a_i x_j + b_i y_j|: a, b flow back to both tokens, x, y flowed in.
+
+        Weights are drawn independently of what flows through them, so each |W_ij| is taken as the mean of its row.
+        """
+        parameter = passed.block.parameters[passed.inner]
+        key = (passed.weight, parameter.shape)
+        if key not in self._means:
+            self._means[key] = self._drawn.weight(passed.weight, parameter).abs().mean(1)
+        made: Tensor = (outer_sums(slope, passed.given) * self._means[key]).sum(1)
         return made
 
     def _stem(self, slot: Slot, choice: np.ndarray) -> list[Part]:
@@ -196,6 +205,22 @@ class TwoTokens:
 def two_of(tokens: Tensor) -> Tensor:
     """The first, and the mean of the others."""
     made: Tensor = torch_view.imported().stack([tokens[0], tokens[1:].mean(0)])
+    return made
+
+
+def outer_sums(left: Tensor, right: Tensor) -> Tensor:
+    """For every network and i: the sum over j of |a_i x_j + b_i y_j|, (a, b) = left, (x, y) = right.
+
+    It is the length of (a_i, b_i) times a function of its angle, which is tabulated at ANGLES points and interpolated.
+    """
+    torch = torch_view.imported()
+    angle = torch.linspace(0, math.pi, ANGLES + 1)
+    turned = torch.stack([angle.cos(), angle.sin()])
+    table = torch.stack([(right.mT @ turned[:, [at]]).abs().sum((1, 2)) for at in range(ANGLES + 1)], 1)
+    place = torch.atan2(left[:, 1], left[:, 0]).remainder(math.pi) * (ANGLES / math.pi)
+    below = place.floor().clamp_max(ANGLES - 1)
+    low, high = table.gather(1, below.long()), table.gather(1, below.long() + 1)
+    made: Tensor = (low + (high - low) * (place - below)) * left.norm(dim=1)
     return made
 
 
