@@ -37,10 +37,10 @@ from hwbench.space.slots import Slot, slots
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHUNK = 256
+CHUNK = 512
 """Networks that go through the blocks together: enough to fill matrix products."""
-ANGLES = 32
-"""At which sums of two outer products are tabulated."""
+TINY = 1e-30
+"""Below every sum of squares that is not zero."""
 PROBES = 16
 """Networks looked at to see that a space's are chains."""
 Part = tuple[np.ndarray, Any]
@@ -211,16 +211,23 @@ def two_of(tokens: Tensor) -> Tensor:
 def outer_sums(left: Tensor, right: Tensor) -> Tensor:
     """For every network and i: the sum over j of |a_i x_j + b_i y_j|, (a, b) = left, (x, y) = right.
 
-    It is the length of (a_i, b_i) times a function of its angle, which is tabulated at ANGLES points and interpolated.
+    The root of the sum of squares over j is a quadratic form of (a_i, b_i). The ratio of the two depends on the angle of
+    (a_i, b_i) alone, and little: it is computed at four angles and interpolated by the waves that fit them.
     """
-    torch = torch_view.imported()
-    angle = torch.linspace(0, math.pi, ANGLES + 1)
-    turned = torch.stack([angle.cos(), angle.sin()])
-    table = torch.stack([(right.mT @ turned[:, [at]]).abs().sum((1, 2)) for at in range(ANGLES + 1)], 1)
-    place = torch.atan2(left[:, 1], left[:, 0]).remainder(math.pi) * (ANGLES / math.pi)
-    below = place.floor().clamp_max(ANGLES - 1)
-    low, high = table.gather(1, below.long()), table.gather(1, below.long() + 1)
-    made: Tensor = (low + (high - low) * (place - below)) * left.norm(dim=1)
+    x, y = right.unbind(1)
+    a, b = left.unbind(1)
+    xx, yy, xy = (x * x).sum(1), (y * y).sum(1), (x * y).sum(1)
+    both = (xx + yy) / 2
+    at_0, at_90 = x.abs().sum(1) / xx.sqrt(), y.abs().sum(1) / yy.sqrt()
+    at_45 = (x + y).abs().sum(1) / (2 * (both + xy)).clamp_min(TINY).sqrt()
+    at_135 = (x - y).abs().sum(1) / (2 * (both - xy)).clamp_min(TINY).sqrt()
+    aa, bb, ab = a * a, b * b, 2 * a * b
+    length = (aa + bb).clamp_min(TINY)
+    cosine, sine = (aa - bb) / length, ab / length
+    even, odd = (at_0 + at_90 + at_45 + at_135) / 4, (at_0 + at_90 - at_45 - at_135) / 4
+    ratio = (even - odd)[:, None] + cosine * ((at_0 - at_90) / 2)[:, None] + sine * ((at_45 - at_135) / 2)[:, None]
+    ratio = ratio + cosine * cosine * (2 * odd)[:, None]
+    made: Tensor = ratio * (aa * xx[:, None] + bb * yy[:, None] + ab * xy[:, None]).clamp_min(0).sqrt()
     return made
 
 
