@@ -61,7 +61,9 @@ def score(
             registry.require_registered("proxy", name)
             registry.require_registered("space", known.space.name)
         try:
-            found[name] = _scored(part, known, workspace, asking, lambda done, at=at: tick(at * len(known) + done, planned))
+            found[registry.shown("proxy", name)] = _scored(
+                part, known, workspace, asking, lambda done, at=at: tick(at * len(known) + done, planned)
+            )
         finally:
             asking.close()
     return {"space": known.space.name, "proxies": found}

@@ -20,22 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hwbench.accuracy.fresh_network import FreshNetwork, gradients, sum_of
 from hwbench.accuracy.network_proxy import Measured, NetworkProxy, NotScored
 from hwbench.accuracy.nuclear_norm import nuclear_norms
 from hwbench.accuracy.synaptic_layers import Layer, layers_of
 from hwbench.core.errors import UsageError
-from hwbench.network import torch_view
 from hwbench.space.base import Population, Space
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMS = ("paper", "reference")
-SLACK = 1e-6
-"""Share of the diversity that bounds may leave open."""
 
 
 class SynapticProxy(NetworkProxy):
@@ -122,7 +117,7 @@ def _diversity(fresh: FreshNetwork, attention: list[Layer], slopes: dict[str, Te
     norms = _weight_norms(fresh, parts)
     cut = [slopes[layer.weight].chunk(layer.parts)[part] for layer, part in parts]
     found: dict[str, float] = {}
-    for (layer, _), norm, slope in zip(parts, norms, _gradient_norms(cut, norms), strict=True):
+    for (layer, _), norm, slope in zip(parts, norms, nuclear_norms(cut), strict=True):
         found[layer.node] = found.get(layer.node, 0.0) + slope * norm
     return found
 
@@ -134,19 +129,3 @@ def _weight_norms(fresh: FreshNetwork, parts: Sequence[tuple[Layer, int]]) -> li
     cut = [fresh.weights[parts[at][0].weight].chunk(parts[at][0].parts)[parts[at][1]] for at in missing]
     known.update(zip((keys[at] for at in missing), nuclear_norms(cut), strict=True))
     return [known[key] for key in keys]
-
-
-def _gradient_norms(cut: Sequence[Tensor], factors: Sequence[float]) -> list[float]:
-    """Nuclear norms of gradients that are multiplied by these factors.
-
-    A nuclear norm lies between the Frobenius norm and the root of the rank times it. Where even that range changes the sum by
-    next to nothing (the gradients of Q and K under an all-ones input), the lower end is taken instead of a decomposition.
-    """
-    double = torch_view.imported().float64
-    low = np.array([float(each.norm(dtype=double)) for each in cut])
-    doubt = (np.sqrt([min(each.shape) for each in cut]) - 1) * low * factors
-    order = np.argsort(doubt, kind="stable")
-    spared = order[np.cumsum(doubt[order]) <= SLACK * float(low @ np.asarray(factors))]
-    decomposed = [at for at in range(len(cut)) if at not in set(spared.tolist())]
-    low[decomposed] = nuclear_norms([cut[at] for at in decomposed])
-    return [float(value) for value in low]

@@ -35,14 +35,14 @@ def test_scores_in_the_order_of_the_file_and_from_disk(arch, tmp_path):
     asked = (*words, "--proxy", "dss", "--proxy", "dss-plus-plus", "--proxy", "params")
     told = json.loads(run(*asked))
     assert told["space"].startswith("small_vit.py:SmallVit@")
-    assert list(told["proxies"]) == ["dss", "dss_plus_plus", "params"]
+    assert list(told["proxies"]) == ["dss", "dss-plus-plus", "params"]
     dss = told["proxies"]["dss"]
     assert len(dss["scores"]) == 4
     assert dss["failed"] == {}
     for score, terms, blocks in zip(dss["scores"], dss["terms"], dss["blocks"], strict=True):
         assert score == pytest.approx(terms["diversity"] + terms["saliency"])
         assert sum(blocks.values()) == pytest.approx(score)
-    assert sum(told["proxies"]["dss_plus_plus"]["scores"]) == pytest.approx(2 * (1 + 2 + 3 + 4))
+    assert sum(told["proxies"]["dss-plus-plus"]["scores"]) == pytest.approx(2 * (1 + 2 + 3 + 4))
     files = {path: path.stat().st_size for path in tmp_path.glob("scores/*/*.jsonl")}
     assert len(files) == 1, "both are made of the same terms"
     assert json.loads(run(*asked)) == told
