@@ -146,12 +146,8 @@ class NetworkScores:
             self._among = AmongSample(self._terms([each for each in drawn if isinstance(each, Measured)]))
         return self._scores(found, self._among if self._among is not None else AmongThemselves())
 
-    def among_themselves(self, population: Population, done: Done = nobody) -> Scores:
-        """As the papers define them: ranks within the very set."""
-        return self.combined(self.measured(population, done))
-
     def combined(self, found: Sequence[Outcome]) -> Scores:
-        """The scores of what was measured, ranks among themselves."""
+        """The scores of what was measured as the papers define them: ranks within the very set."""
         return self._scores(found, AmongThemselves())
 
     def judge(self, population: Population | None = None) -> None:

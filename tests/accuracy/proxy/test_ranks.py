@@ -49,9 +49,9 @@ def test_dss_plus_plus_is_the_sum_of_average_ranks():
         return sum(each < mine for each in others) + (sum(each == mine for each in others) + 1) / 2
 
     expected = [sum(rank(name, each[name]) for name in ("diversity", "saliency")) for each in terms]
-    assert scores.among_themselves(THREE).values.tolist() == expected
-    assert scores.among_themselves(THREE[:, [0, 0]]).values.tolist() == [3.0, 3.0]  # twice the mean of ranks 1 and 2
-    assert scores.among_themselves(THREE[:, [2]]).values.tolist() == [2.0]
+    assert scores.combined(scores.measured(THREE)).values.tolist() == expected
+    assert scores.combined(scores.measured(THREE[:, [0, 0]])).values.tolist() == [3.0, 3.0]  # twice the mean of ranks 1 and 2
+    assert scores.combined(scores.measured(THREE[:, [2]])).values.tolist() == [2.0]
 
 
 def test_az_counts_flops_and_te_score_prefers_small_condition_numbers():
