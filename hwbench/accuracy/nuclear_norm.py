@@ -1,6 +1,6 @@
 """Nuclear norms (sums of singular values) of many matrices, from the eigenvalues of the smaller Gram matrix.
 
-In float64 the root of an eigenvalue is off by about 1e-8 of the largest singular value, so the norm of a matrix of rank one with
+In float64 the root of an eigenvalue is off by about 1e-8 of the largest singular value: the norm of a matrix of rank one with
 200 rows is right to about 2e-6. In float32 it would be off by percents.
 """
 
