@@ -19,6 +19,7 @@ _VERBS = {
     "predict": "predictor.predict",
     "transfer": "predictor.few_shot.transfer",
     "rebuild": "predictor.rebuild",
+    "score": "accuracy.score",
     "search": "optimize.search",
     "validate": "study.validate",
     "specialise": "study.specialise",

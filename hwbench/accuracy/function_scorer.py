@@ -22,7 +22,7 @@ import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
 from hwbench.accuracy.own_function import Outcome, OwnFunction, evaluate
-from hwbench.accuracy.scorer import Done, Scores, nobody
+from hwbench.accuracy.scoring import FAILURES_IN_A_ROW, Done, Scores, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes
@@ -32,8 +32,6 @@ from hwbench.space.base import Population, Space
 from hwbench.space.values import to_values
 
 JOURNAL_NAME = "accuracies.jsonl"
-FAILURES_IN_A_ROW = 20
-"""So many mean that the function does not work at all: where half of a space fails, that happens once in a million."""
 
 
 @dataclass

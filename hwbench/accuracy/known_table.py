@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of
-from hwbench.accuracy.scorer import Done, Scores, nobody
+from hwbench.accuracy.scoring import Done, Scores, nobody
 from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys

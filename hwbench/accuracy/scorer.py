@@ -2,59 +2,28 @@
 
 A proxy that says `expensive = True` may be scored in several processes, or through anyone's own executor
 (`concurrent.futures`), such as a cluster's (asking.py). An architecture that ends its process counts as invalid (NaN).
+What proxies that run networks measured is kept in the workspace (network_proxy.py): nothing is scored twice.
 
-Accuracies of the user's own are own_function.py's and known_table.py's; a search asks all three in the same way.
+Accuracies of the user's own are own_function.py's and known_table.py's; a search asks all three in the same way (scoring.py).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
+from hwbench.accuracy.network_proxy import NetworkProxy, NetworkScores
+from hwbench.accuracy.scoring import FAILURES_IN_A_ROW, Done, Scores, nobody
+from hwbench.accuracy.shortcut import scores_of
 from hwbench.core import registry
 from hwbench.core.genes import Genes
 from hwbench.space.base import Population
-
-Done = Callable[[int], None]
-"""Told how many of a batch have their score."""
-
-
-def nobody(done: int) -> None:
-    """Nobody watches."""
-
-
-@dataclass(frozen=True)
-class Scores:
-    """One number per architecture, NaN where there is none."""
-
-    values: np.ndarray
-    failed: Mapping[int, str] = field(default_factory=dict)
-    """Index of an architecture without a number -> why."""
-
-
-class Scoring(Protocol):
-    """Whatever tells accuracies to a search."""
-
-    expensive: bool
-    """Whether a score costs more than a table look-up."""
-    candidates: Genes | None
-    """All architectures that have an accuracy, where they can be listed."""
-
-    def __call__(self, population: Population, done: Done = nobody) -> Scores:
-        """The accuracy of every architecture."""
-
-    def gives_up(self, failures: int, population: Population) -> bool:
-        """Whether so many architectures without accuracy in a row, the last of them these, mean that nothing works at all."""
-
-    def notes(self) -> list[str]:
-        """What to know about the accuracies told so far."""
 
 
 def score(proxy: str, space: str, genes: bytes) -> float:
@@ -68,18 +37,37 @@ def _compiled(proxy: str, space: str) -> Any:
 
 
 class Scorer:
-    """The scores of a proxy over a space; a context that ends the processes it started."""
+    """The scores of a proxy over a space; a context that ends the processes it started.
+
+    Args:
+        proxy: Name.
+        space: Name.
+        workers: Processes, where a score is expensive.
+        executor: Anyone's own, instead of processes here.
+        workspace: Where to keep what proxies that run networks measured; None keeps it in memory alone.
+    """
 
     candidates: Genes | None = None
 
-    def __init__(self, proxy: str, space: str, workers: int = 1, executor: Executor | None = None) -> None:
-        part = registry.get("proxy", proxy)
+    def __init__(
+        self,
+        proxy: str,
+        space: str,
+        workers: int = 1,
+        executor: Executor | None = None,
+        workspace: str | Path | None = None,
+    ) -> None:
+        part, known = registry.get("proxy", proxy), registry.get("space", space)
         self.expensive = bool(getattr(part, "expensive", False))
-        self._names, self._here = (proxy, space), part.compile(registry.get("space", space))
         self._asking = Asking(workers, executor)
         if self.expensive and workers > 1 and executor is None:
             registry.require_registered("proxy", proxy)
             registry.require_registered("space", space)
+        self._names = (proxy, space)
+        if isinstance(part, NetworkProxy):
+            self._here: Any = scores_of(part, known, workspace, self._asking)
+        else:
+            self._here = part.compile(known)
 
     def __enter__(self) -> Scorer:
         return self
@@ -89,6 +77,8 @@ class Scorer:
 
     def __call__(self, population: Population, done: Done = nobody) -> Scores:
         """One number per architecture."""
+        if isinstance(self._here, NetworkScores):
+            return self._here.scores(population, done)
         if not self.expensive:
             return Scores(np.asarray(self._here(population), float))
         columns = [np.ascontiguousarray(column) for column in population.T]
@@ -110,9 +100,9 @@ class Scorer:
         return self._asking.each(score, [(*self._names, column.tobytes()) for column in columns])
 
     def gives_up(self, failures: int, population: Population) -> bool:
-        """Never: a proxy knows which architectures it cannot score."""
-        return False
+        """Where a proxy that runs networks has no score for any: it has none for the space. Others know what they refuse."""
+        return isinstance(self._here, NetworkScores) and failures >= FAILURES_IN_A_ROW
 
     def notes(self) -> list[str]:
-        """Nothing that the proxy's name does not say."""
-        return []
+        """Whether a shortcut was believed; else nothing that the proxy's name does not say."""
+        return self._here.notes() if isinstance(self._here, NetworkScores) else []

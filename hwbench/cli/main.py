@@ -36,6 +36,7 @@ ORDER = (
     "gpu",
     "rebuild",
     "measure",
+    "score",
     "search",
     "validate",
     "specialise",

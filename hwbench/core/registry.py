@@ -448,12 +448,12 @@ def _parse_options(kind: str, name: str, text: str, cls: Any, taken: dict[str, A
     if not text:
         return {}
     parameters = inspect.signature(cls).parameters
-    allowed = {key: p for key, p in parameters.items() if isinstance(p.default, int | float) and key not in taken}
+    allowed = {key: p for key, p in parameters.items() if isinstance(p.default, int | float | str) and key not in taken}
     options: dict[str, Any] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or key not in allowed:
-            raise UsageError(f"{kind} '{name}': cannot read '{part}'. Options: {', '.join(allowed) or 'none'} (name=number).")
+            raise UsageError(f"{kind} '{name}': cannot read '{part}'. Options: {', '.join(allowed) or 'none'} (name=value).")
         try:
             options[key] = type(allowed[key].default)(value)
         except ValueError:

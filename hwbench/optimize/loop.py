@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.scorer import Scores, Scoring, nobody
+from hwbench.accuracy.scoring import Scores, Scoring, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import DataError
 from hwbench.core.files import without_nan

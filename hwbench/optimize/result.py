@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__
-from hwbench.accuracy.scorer import Scoring
+from hwbench.accuracy.scoring import Scoring
 from hwbench.core import pareto, schema, stats
 from hwbench.core.command import command, form
 from hwbench.core.errors import UsageError

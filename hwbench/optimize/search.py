@@ -27,7 +27,8 @@ import numpy as np
 from hwbench.accuracy.function_scorer import FunctionScorer
 from hwbench.accuracy.known_table import KnownTable, TableScorer, is_table
 from hwbench.accuracy.own_function import OwnFunction
-from hwbench.accuracy.scorer import Scorer, Scoring
+from hwbench.accuracy.scorer import Scorer
+from hwbench.accuracy.scoring import Scoring
 from hwbench.core import registry, user_code
 from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError, UsageError
@@ -181,7 +182,7 @@ def _scoring(
     if places.tables is not None and not benchmark:
         raise UsageError("--tables is where a benchmark table named by --accuracy lies: leave it out here.")
     if given is None:
-        return Scorer(str(asked.proxy), asked.space, places.workers, places.executor), None
+        return Scorer(str(asked.proxy), asked.space, places.workers, places.executor, places.workspace), None
     if function:
         own = OwnFunction.of(given)
         reuse = None if places.reuse is None else Path(places.reuse)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import math
 import re
+import unittest
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.errors import HwbenchError
+from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.network.graph import Network, Tensor
 from hwbench.network.onnx_writer import random_weights, write_model
-from hwbench.network.op.base import Op, describe, network_parameters, op_of, single, tensors
+from hwbench.network.op.base import Op, Parameter, describe, network_parameters, op_of, single, tensors
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import ITEM_BYTES, bytes_moved, features, parameter_count, primitives, work_of
 from hwbench.testing.base import Contract, cases
@@ -23,6 +25,8 @@ from hwbench.testing.base import Contract, cases
 ONE, TWO = Setting(), Setting(batch=2)
 SIZE = 6
 """Of every dimension of an example nobody gave."""
+TORCH_LIMIT = 1e-4
+"""How far two views of one network may lie apart, as a share of the outputs' spread where that is above 1."""
 
 
 def random_inputs(network: Network, batch: int) -> dict[str, np.ndarray]:
@@ -81,6 +85,38 @@ def macs(model: Any) -> int:
         elif node.op_type == "Conv":
             total += math.prod(shape[node.output[0]]) * math.prod(shape[node.input[1]][1:])
     return total
+
+
+def torch_difference(network: Network, batch: int) -> float:
+    """How far a network's torch view lies from its ONNX model with the same weights, as a share of the outputs' spread.
+
+    Raises:
+        unittest.SkipTest: torch is not installed, or an op has no torch form.
+    """
+    from hwbench.network import torch_view
+
+    feed = random_inputs(network, batch)
+    weights = {name: _telling(name, parameter) for name, parameter in network_parameters(network).items()}
+    try:
+        torch = torch_view.imported()
+        view = torch_view.module(network, weights)
+        with torch.no_grad():
+            made = view(*(torch.from_numpy(array) for array in feed.values()))
+    except UsageError as error:
+        raise unittest.SkipTest(str(error)) from None
+    theirs = [each.numpy() for each in (made if isinstance(made, tuple) else (made,))]
+    ours = session_of(model_of(network, batch, weights).SerializeToString()).run(None, feed)
+    if [each.shape for each in ours] != [each.shape for each in theirs]:
+        return math.inf
+    return max(float(np.abs(a - b).max() / max(1.0, a.std())) for a, b in zip(ours, theirs, strict=True))
+
+
+def _telling(name: str, parameter: Parameter) -> np.ndarray:
+    """Seeded values; where a parameter starts as a constant, near it: ones and zeros would hide a scale and a shift."""
+    drawn = random_weights(3)(name, replace(parameter, init="normal"))
+    if parameter.init == "normal":
+        return drawn
+    return np.asarray(np.float32(parameter.init == "ones") + np.float32(0.2) * drawn)
 
 
 class OpContract(Contract):
@@ -237,6 +273,14 @@ class OpContract(Contract):
             self.expect(one["flops"] == flops, "work", f"{spec.key}: expected {flops} FLOPs, found {one['flops']}")
             ratio = math.isclose(one["flops_per_byte"] * one["bytes_moved"], one["flops"], rel_tol=1e-6)
             self.expect(ratio, "work", f"{spec.key}: expected FLOPs per byte times bytes to be the FLOPs")
+
+    def test_its_torch_form_computes_what_its_model_computes(self) -> None:
+        """Where it has one; proxies and supernets need it."""
+        for spec, _, network in self.each():
+            for batch in (1, 3) if self.batched else ():
+                found = torch_difference(network, batch)
+                said = f"expected its ONNX model's outputs within {TORCH_LIMIT}, found a difference of {found:.1e}"
+                self.expect(found <= TORCH_LIMIT, "compute", f"{spec.key}: {said}")
 
     def test_random_weights_are_the_same_every_time_and_said_to_be_random(self) -> None:
         """By name and seed alone."""

@@ -14,6 +14,10 @@ from hwbench.space.lowering import Lowering, lower, networks
 from hwbench.space.slots import distinct_specs, slots
 from hwbench.space.values import from_values, to_values
 from hwbench.testing.base import Contract
+from hwbench.testing.op import TORCH_LIMIT, torch_difference
+
+VIEWED = 3
+"""Architectures run in torch and in onnxruntime."""
 
 
 def sizes(space: Space) -> list[int]:
@@ -154,3 +158,11 @@ class SpaceContract(Contract):
         drawn = networks(self.space, sample(self.space, 1000, np.random.default_rng(17)))
         needed = {spec.key for network in drawn for spec in network.specs}
         self.expect(needed <= set(keys), "lower", f"expected all ops to be listed; not there: {sorted(needed - set(keys))[:3]}")
+
+    def test_the_torch_view_computes_what_the_model_computes(self) -> None:
+        """One definition of an architecture, two views of it."""
+        for column in sample(self.space, VIEWED, np.random.default_rng(19)).T:
+            for phase in lower(self.space, column).phases:
+                found = torch_difference(phase.network, 1)
+                said = f"expected {list(column)} in torch as in ONNX within {TORCH_LIMIT}, found a difference of {found:.1e}"
+                self.expect(found <= TORCH_LIMIT, "lower", said)

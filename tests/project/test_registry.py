@@ -102,7 +102,7 @@ def test_get_shares_one_instance_and_make_gives_a_new_one():
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("space", "bert:sequence", "cannot read 'sequence'. Options: sequence, classes (name=number)"),
+        ("space", "bert:sequence", "cannot read 'sequence'. Options: sequence, classes (name=value)"),
         ("space", "bert:length=3", "cannot read 'length=3'"),
         ("space", "bert:sequence=384,", "cannot read ''"),
         ("space", "bert:sequence=long", "sequence must be a number, got 'long'"),

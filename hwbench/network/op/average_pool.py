@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -36,3 +37,8 @@ class AveragePool(Primitive):
         pads = [spec["height"] % 2, spec["width"] % 2] * 2
         sides = [spec["stride"]] * 2
         return [graph.node("AveragePool", inputs[0], kernel_shape=sides, strides=sides, pads=pads, count_include_pad=1)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Zeros at the border count."""
+        sides = (spec["height"] % 2, spec["width"] % 2)
+        return [torch.nn.functional.avg_pool2d(inputs[0], spec["stride"], spec["stride"], sides, count_include_pad=True)]

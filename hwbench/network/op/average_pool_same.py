@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -33,3 +34,8 @@ class AveragePoolSame(Primitive):
                 kernel_shape=[kernel] * 2, strides=[1, 1], pads=[kernel // 2] * 4, count_include_pad=0,
             )
         ]  # fmt: skip
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """What lies outside does not count."""
+        kernel = spec["kernel"]
+        return [torch.nn.functional.avg_pool2d(inputs[0], kernel, 1, kernel // 2, count_include_pad=False)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -116,6 +116,13 @@ class Primitive(Described):
     def expand(self, spec: OpSpec) -> Network:
         """A network of just this op."""
         return single(spec)
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Its outputs as torch tensors with the batch in front; `weights` in the order of `parameters`.
+
+        The torch view (torch_view.py) hands torch in, so that no op imports it.
+        """
+        raise UsageError(f"{spec.op} has no torch form: define compute(torch, spec, inputs, weights) in {type(self).__name__}.")
 
 
 class Elementwise(Primitive):

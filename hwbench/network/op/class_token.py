@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -35,3 +36,7 @@ class ClassToken(Primitive):
         if graph.batch > 1:
             token = graph.node("Expand", token, graph.constant([graph.batch, 1, spec["dim"]]))
         return [graph.node("Concat", token, inputs[0], axis=1)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The token before every sample's own."""
+        return [torch.cat([weights[0].expand(len(inputs[0]), -1, -1), inputs[0]], 1)]

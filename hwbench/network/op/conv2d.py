@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -50,3 +51,7 @@ class Conv2d(Primitive):
                 kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4, group=spec["groups"],
             )
         ]  # fmt: skip
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Weights as torch has them."""
+        return [torch.nn.functional.conv2d(inputs[0], *weights, spec["stride"], spec["padding"], 1, spec["groups"])]

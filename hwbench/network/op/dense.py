@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -34,3 +35,7 @@ class Dense(Primitive):
         """Gemm with torch's weight layout."""
         weight, bias = (graph.parameter(prefix, p) for p in self.parameters(spec))
         return [graph.node("Gemm", inputs[0], weight, bias, transB=1)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Weights as torch has them."""
+        return [torch.nn.functional.linear(inputs[0], *weights)]

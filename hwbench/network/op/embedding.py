@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -33,3 +34,7 @@ class Embedding(Primitive):
         """Gather on the first axis."""
         (table,) = self.parameters(spec)
         return [graph.node("Gather", graph.parameter(prefix, table), inputs[0], axis=0)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Rows of the table."""
+        return [torch.nn.functional.embedding(inputs[0], weights[0])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -28,3 +29,7 @@ class FlattenMap(Primitive):
         """One node."""
         values = spec["channels"] * spec["height"] * spec["width"]
         return [graph.node("Reshape", inputs[0], graph.constant([graph.batch, values]))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """One row per sample."""
+        return [inputs[0].flatten(1)]

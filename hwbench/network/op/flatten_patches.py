@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -28,3 +29,7 @@ class FlattenPatches(Primitive):
         """flatten(2).transpose(1, 2) in torch."""
         flat = graph.node("Reshape", inputs[0], graph.constant([graph.batch, spec["dim"], spec["height"] * spec["width"]]))
         return [graph.node("Transpose", flat, perm=[0, 2, 1])]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Positions become tokens."""
+        return [inputs[0].flatten(2).transpose(1, 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -27,3 +28,7 @@ class GlobalPool(Primitive):
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """AdaptiveAvgPool2d(1) and mean((2, 3), keepdim=True) in torch."""
         return [graph.node("ReduceMean", inputs[0], graph.constant([2, 3]), keepdims=1)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Both sides to one."""
+        return [inputs[0].mean((2, 3), keepdim=True)]

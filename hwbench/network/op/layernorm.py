@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import Elementwise, Parameter, Work
@@ -29,3 +30,7 @@ class Layernorm(Elementwise):
         """One node since opset 17."""
         weight, bias = (graph.parameter(prefix, p) for p in self.parameters(spec))
         return [graph.node("LayerNormalization", inputs[0], weight, bias, axis=-1, epsilon=EPSILON)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """With the same epsilon."""
+        return [torch.nn.functional.layer_norm(inputs[0], (spec["dim"],), *weights, EPSILON)]

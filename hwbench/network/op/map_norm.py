@@ -6,6 +6,7 @@ As deployed: the statistics are part of scale and shift; the node is the one tor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,3 +35,7 @@ class MapNorm(OnMap):
         weight, bias = (graph.parameter(prefix, p) for p in self.parameters(spec))
         mean, variance = (graph.constant([value] * spec["channels"], np.float32) for value in (0.0, 1.0))
         return [graph.node("BatchNormalization", inputs[0], weight, bias, mean, variance, epsilon=0.0)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Scale and shift."""
+        return [inputs[0] * weights[0][:, None, None] + weights[1][:, None, None]]

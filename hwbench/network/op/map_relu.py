@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import OnMap, Work
@@ -19,3 +20,7 @@ class MapRelu(OnMap):
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """One node."""
         return [graph.node("Relu", inputs[0])]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The same on maps."""
+        return [inputs[0].relu()]

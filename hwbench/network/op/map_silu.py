@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import OnMap, Work
@@ -19,3 +20,7 @@ class MapSilu(OnMap):
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """Two nodes, which onnxruntime fuses into one."""
         return [graph.node("Mul", inputs[0], graph.node("Sigmoid", inputs[0]))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Of every value."""
+        return [torch.nn.functional.silu(inputs[0])]

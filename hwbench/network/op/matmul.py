@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,3 +36,8 @@ class Matmul(Primitive):
             a = graph.node("Mul", a, graph.constant(spec["k"] ** -0.5, np.float32))
             b = graph.node("Transpose", b, perm=[0, 1, 3, 2])
         return [graph.node("MatMul", a, b)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Scores are scaled."""
+        a, b = inputs
+        return [(a * spec["k"] ** -0.5) @ b.mT if spec["form"] == "scores" else a @ b]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -28,3 +29,7 @@ class MergeHeads(Primitive):
         """Two nodes."""
         moved = graph.node("Transpose", inputs[0], perm=[0, 2, 1, 3])
         return [graph.node("Reshape", moved, graph.constant([graph.batch, spec["tokens"], spec["heads"] * spec["head_dim"]]))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Heads side by side."""
+        return [inputs[0].transpose(1, 2).flatten(2)]

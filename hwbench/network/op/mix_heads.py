@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -39,3 +40,8 @@ class MixHeads(Primitive):
         last = graph.node("Transpose", inputs[0], perm=[0, 2, 3, 1])
         product = graph.node("MatMul", last, graph.parameter(prefix, weight, transpose=True))
         return [graph.node("Transpose", graph.node("Add", product, graph.parameter(prefix, bias)), perm=[0, 3, 1, 2])]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """A linear map over the heads' axis."""
+        mixed = torch.nn.functional.linear(inputs[0].movedim(1, -1), *weights)
+        return [mixed.movedim(-1, 1)]

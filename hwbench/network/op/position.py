@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import Elementwise, Parameter, Work
@@ -30,3 +31,7 @@ class Position(Elementwise):
         if spec["tokens"] != spec["length"]:
             table = graph.node("Slice", table, graph.constant([0]), graph.constant([spec["tokens"]]), graph.constant([0]))
         return [graph.node("Add", inputs[0], table)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The first rows of the table."""
+        return [inputs[0] + weights[0][: spec["tokens"]]]

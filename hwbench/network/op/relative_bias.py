@@ -6,6 +6,7 @@ The table covers a `window` x `window` map; a smaller map uses its middle.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,14 @@ from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import Parameter, Primitive, Signature, Work
 from hwbench.network.spec import OpSpec
+
+
+def _places(spec: OpSpec) -> np.ndarray:
+    """Which row of the table a pair of positions has."""
+    height, width, window = (spec[d] for d in ("height", "width", "window"))
+    y, x = np.divmod(np.arange(height * width), width)
+    down, right = y[:, None] - y + window - 1, x[:, None] - x + window - 1
+    return np.asarray(down * (2 * window - 1) + right)
 
 
 class RelativeBias(Primitive):
@@ -39,9 +48,10 @@ class RelativeBias(Primitive):
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """Rows are gathered from a constant, so runtimes fold all but the addition away."""
         (parameter,) = self.parameters(spec)
-        height, width, window = (spec[d] for d in ("height", "width", "window"))
-        y, x = np.divmod(np.arange(height * width), width)
-        down, right = y[:, None] - y + window - 1, x[:, None] - x + window - 1
-        index = graph.constant(down * (2 * window - 1) + right)
-        rows = graph.node("Gather", graph.parameter(prefix, parameter), index, axis=0)
+        rows = graph.node("Gather", graph.parameter(prefix, parameter), graph.constant(_places(spec)), axis=0)
         return [graph.node("Add", inputs[0], graph.node("Transpose", rows, perm=[2, 0, 1]))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The table's row of every pair of places."""
+        rows = weights[0][torch.from_numpy(_places(spec))]
+        return [inputs[0] + rows.permute(2, 0, 1)]

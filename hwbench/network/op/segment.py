@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import Elementwise, Parameter, Work
@@ -25,3 +26,7 @@ class Segment(Elementwise):
         (parameter,) = self.parameters(spec)
         row = graph.node("Gather", graph.parameter(prefix, parameter), graph.constant(0), axis=0)
         return [graph.node("Add", inputs[0], row)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The row of the first segment."""
+        return [inputs[0] + weights[0][0]]

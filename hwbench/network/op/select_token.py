@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -26,3 +27,7 @@ class SelectToken(Primitive):
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """x[:, 0] in torch."""
         return [graph.node("Gather", inputs[0], graph.constant(0), axis=1)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The first token."""
+        return [inputs[0][:, 0]]

@@ -6,6 +6,7 @@ No arithmetic, but real copies. parts = 3 is timm's fused q-k-v, parts = 1 a sep
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -38,3 +39,8 @@ class SplitHeads(Primitive):
         moved = graph.node("Transpose", shaped, perm=[2, 0, 3, 1, 4])
         pieces = graph.split("Split", moved, outputs=parts, axis=0, num_outputs=parts)
         return [graph.node("Squeeze", piece, graph.constant([0])) for piece in pieces]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Parts, each cut into heads."""
+        parts = inputs[0].unflatten(-1, (spec["parts"], spec["heads"], spec["head_dim"]))
+        return [part.transpose(1, 2) for part in parts.unbind(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -43,3 +44,9 @@ class SqueezeExcite(Primitive):
         reduced = graph.node("Relu", graph.node("Conv", mean, *weights[:2], kernel_shape=[1, 1]))
         gate = graph.node("HardSigmoid", graph.node("Conv", reduced, *weights[2:], kernel_shape=[1, 1]), alpha=1 / 6, beta=0.5)
         return [graph.node("Mul", inputs[0], gate)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Mean, two 1 x 1 convolutions, gate."""
+        functional = torch.nn.functional
+        reduced = functional.conv2d(inputs[0].mean((2, 3), keepdim=True), *weights[:2]).relu()
+        return [inputs[0] * functional.hardsigmoid(functional.conv2d(reduced, *weights[2:]))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -28,3 +29,7 @@ class UnflattenPatches(Primitive):
         """transpose(1, 2).reshape(batch, dim, height, width) in torch."""
         moved = graph.node("Transpose", inputs[0], perm=[0, 2, 1])
         return [graph.node("Reshape", moved, graph.constant([graph.batch, spec["dim"], spec["height"], spec["width"]]))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Tokens become positions."""
+        return [inputs[0].transpose(1, 2).unflatten(2, (spec["height"], spec["width"]))]
