@@ -6,6 +6,8 @@ every op and space against them; studies export them and compare what deployed m
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -263,13 +265,22 @@ class Whole(nn.Module):
         return self.head(x)
 
 
-def vit(embed_dim: int, depth: int, heads: list[int], mlp_ratio: list[float]) -> Whole:
+def vit(
+    embed_dim: int,
+    depth: int,
+    heads: list[int],
+    mlp_ratio: list[float],
+    image: int = 224,
+    patch: int = 16,
+    classes: int = 1000,
+    head_dim: int = 64,
+) -> Whole:
     """AutoFormer without relative positions: q-k-v width 64 per head whatever the width of the network."""
     layers = [
-        (Attention(embed_dim, heads[i], 64, True, fused=True), Ffn(embed_dim, int(embed_dim * mlp_ratio[i]), True))
+        (Attention(embed_dim, heads[i], head_dim, True, fused=True), Ffn(embed_dim, int(embed_dim * mlp_ratio[i]), True))
         for i in range(depth)
     ]
-    return Whole(PatchStem(224, 16, 3, embed_dim), layers, ClassifierHead(embed_dim, 1000))
+    return Whole(PatchStem(image, patch, 3, embed_dim), layers, ClassifierHead(embed_dim, classes))
 
 
 def bert(blocks: int, heads: list[int], ffn_inner: list[int]) -> Whole:
@@ -349,6 +360,7 @@ WHOLE = {
     "autoformer-tiny": vit,
     "autoformer-small": vit,
     "autoformer-base": vit,
+    "autoformer-cifar10": partial(vit, image=32, patch=8, classes=10, head_dim=16),
     "bert:sequence=32": bert,
     "nasbench201": nasbench201,
     "nasvit": nasvit,

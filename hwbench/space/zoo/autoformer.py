@@ -3,24 +3,32 @@
 q-k-v width = 64 x heads whatever the network's width. 224 px, patch 16, 197 tokens, 1,000 classes. The
 published networks also learn relative positions inside attention; these are left out here, as in deployed
 ViTs. The class names follow the paper's supernets.
+
+`autoformer-cifar10` is ours: the same choices so small that two cores can train a supernet, and subnets from scratch, in hours
+(32 px, patch 8, 16 tokens and the class token, 16 channels per head; studies/own_benchmark).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.lowering import Lowering
 
-VARIANTS: dict[str, dict[str, tuple[float, ...]]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "autoformer-tiny": {"embed_dim": (192, 216, 240), "depth": (12, 13, 14), "heads": (3, 4), "mlp_ratio": (3.5, 4)},
     "autoformer-small": {"embed_dim": (320, 384, 448), "depth": (12, 13, 14), "heads": (5, 6, 7), "mlp_ratio": (3, 3.5, 4)},
     "autoformer-base": {"embed_dim": (528, 576, 624), "depth": (14, 15, 16), "heads": (8, 9, 10), "mlp_ratio": (3, 3.5, 4)},
-}
-HEAD_DIM = 64
+    "autoformer-cifar10": {
+        "embed_dim": (48, 64, 80), "depth": (3, 4, 5), "heads": (2, 3, 4), "mlp_ratio": (2, 2.5, 3),
+        "image": 32, "patch": 8, "classes": 10, "head_dim": 16,
+    },
+}  # fmt: skip
 
 
 class Autoformer(Space):
-    """Choices as the survey's table 3 lists them."""
+    """Choices of the published supernets as the survey's table 3 lists them."""
 
     name: str
 
@@ -33,9 +41,10 @@ class Autoformer(Space):
         image: int = 224,
         patch: int = 16,
         classes: int = 1000,
+        head_dim: int = 64,
     ) -> None:
         layers = max(depth)
-        self.image, self.patch, self.classes = image, patch, classes
+        self.image, self.patch, self.classes, self.head_dim = image, patch, classes, head_dim
         self.genes = (
             Gene("embed_dim", embed_dim),
             Gene("depth", depth),
@@ -52,7 +61,7 @@ class Autoformer(Space):
         for i in arch.repeat("depth"):
             x = arch.add(
                 f"layer{i}.attention", "attention_block", x,
-                tokens=tokens, dim=dim, heads=arch["heads", i], head_dim=HEAD_DIM, norm="pre", qkv="fused",
+                tokens=tokens, dim=dim, heads=arch["heads", i], head_dim=self.head_dim, norm="pre", qkv="fused",
             )  # fmt: skip
             hidden = dim * arch["mlp_ratio", i]
             x = arch.add(f"layer{i}.ffn", "ffn_block", x, tokens=tokens, dim=dim, hidden=hidden, activation="gelu", norm="pre")
