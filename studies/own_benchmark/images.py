@@ -103,7 +103,7 @@ def _decoded(path: Path, most: int | None) -> Split:
 
     rows = schema.read_table(path)
     labels = rows["label"].to_numpy().astype(np.int64)
-    step = 1 if most is None else len(labels) // most  # files are sorted by class
+    step = 1 if most is None else max(1, len(labels) // most)  # files are sorted by class
     jpegs = rows["jpeg"].to_pylist()[::step]
     pixels = np.stack([np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB")) for jpeg in jpegs])
     return Split(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels[::step])
