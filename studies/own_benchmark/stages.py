@@ -43,7 +43,7 @@ class Scale:
 
 
 FULL = Scale(
-    supernet=Recipe(epochs=60),
+    supernet=Recipe(epochs=100),
     scratch=Recipe(epochs=10),
     per_bin=340,
     trained=40,

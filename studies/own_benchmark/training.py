@@ -38,8 +38,8 @@ class Recipe:
     """How long and how fast."""
 
     epochs: int
-    batch: int = 128
-    rate: float = 2e-3
+    batch: int = 64
+    rate: float = 3e-3
     decay: float = 0.05
     warm_up: float = 0.1
     """Share of the steps."""

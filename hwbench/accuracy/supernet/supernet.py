@@ -37,8 +37,6 @@ PARTS = {
     "patch_embedding": ElasticPatchEmbedding,
 }
 """Op -> its elastic form: made of the maximal shapes of its parameters, run by the spec that is active."""
-SPREAD = 0.02
-"""Standard deviation of initial weights, as ViTs have it."""
 
 
 class Supernet(nn.Module):
@@ -75,7 +73,7 @@ class Supernet(nn.Module):
         return net
 
     def initialise(self, seed: int) -> None:
-        """Truncated normal weights, scales 1, shifts 0; the same for the same seed and sizes."""
+        """Truncated normal weights of spread fan_in^-0.5, scales 1, shifts 0: the same for a seed and sizes."""
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
@@ -83,7 +81,8 @@ class Supernet(nn.Module):
             elif name.endswith("norm.weight"):
                 nn.init.ones_(parameter)
             else:
-                nn.init.trunc_normal_(parameter, std=SPREAD, generator=generator)
+                spread = parameter[0].numel() ** -0.5  # of a table: its width, as ops declare it
+                nn.init.trunc_normal_(parameter, std=spread, a=-2 * spread, b=2 * spread, generator=generator)
 
     def activate(self, network: Network) -> None:
         """Makes this the network that runs.
