@@ -62,7 +62,8 @@ class Data:
         pixels = self.train.pixels
         mean = pixels.mean(axis=(0, 2, 3), dtype=np.float64)
         spread = np.sqrt((pixels.astype(np.float32) ** 2).mean(axis=(0, 2, 3), dtype=np.float64) - mean**2)
-        return tuple(torch.tensor(each, dtype=torch.float32)[:, None, None] for each in (mean, spread))  # type: ignore[return-value]
+        first, second = (torch.tensor(each, dtype=torch.float32)[:, None, None] for each in (mean, spread))
+        return first, second
 
     def scaled(self, pixels: np.ndarray) -> Tensor:
         """Zero mean and unit spread per channel, as networks take images."""
@@ -95,7 +96,8 @@ def read(folder: Path, tiny: bool = False) -> Data:
     rng, held_out = np.random.default_rng(SPLIT_SEED), VALIDATION // 50 if tiny else VALIDATION
     chosen = np.concatenate([rng.permutation(np.flatnonzero(every.labels == c))[: held_out // CLASSES] for c in range(CLASSES)])
     left = np.setdiff1d(np.arange(len(every)), chosen)
-    return Data(*(Split(every.pixels[rows], every.labels[rows]) for rows in (left, np.sort(chosen))), test)
+    train, validation = (Split(every.pixels[rows], every.labels[rows]) for rows in (left, np.sort(chosen)))
+    return Data(train, validation, test)
 
 
 def _decoded(path: Path, most: int | None) -> Split:

@@ -8,6 +8,7 @@ OUT/workspace/                    journal and table of latencies
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -104,8 +105,10 @@ def inherited(run: Run) -> dict[str, Any]:
     training.load(weights(run), net)
 
     def judge(name: str) -> dict[str, float]:
+        started = time.process_time()
         net.activate(subnets.network(name))
-        return {split: training.accuracy(net, known, getattr(known, split)) for split in ("validation", "test")}
+        found = {split: training.accuracy(net, known, getattr(known, split)) for split in ("validation", "test")}
+        return {**found, "seconds": time.process_time() - started}
 
     return rows.each(run, "inherited", names(run), judge)
 

@@ -59,7 +59,7 @@ def bins(population: Population) -> np.ndarray:
     """Which third of the space's range of parameters each lies in."""
     most = column(largest())
     low, high = parameters(np.stack([np.zeros_like(most), most], axis=1))
-    return np.minimum((parameters(population) - low) * BINS // (high - low), BINS - 1)
+    return np.asarray(np.minimum((parameters(population) - low) * BINS // (high - low), BINS - 1))
 
 
 def chosen(per_bin: int) -> list[str]:

@@ -49,7 +49,13 @@ def networks(inherited: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     facts = zip(inherited.items(), subnets.bins(population), subnets.parameters(population), strict=True)
     return [
-        {"architecture": name, "bin": int(place), "parameters": int(size), "macs": work_of(subnets.network(name)).macs, **row}
+        {
+            "architecture": name,
+            "bin": int(place),
+            "parameters": int(size),
+            "macs": work_of(subnets.network(name)).macs,
+            **{split: row[split] for split in ("validation", "test")},
+        }
         for (name, row), place, size in facts
     ]
 
