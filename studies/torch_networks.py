@@ -12,6 +12,7 @@ WHOLE = {
     "autoformer-tiny": vit,
     "autoformer-small": vit,
     "autoformer-base": vit,
+    "autoformer-cifar10": partial(vit, image=32, patch=8, classes=10, head_dim=16),
     "autoformer-tiny:relative=14": relative_vit,
     "autoformer-small:image=64,relative=2": partial(relative_vit, image=64, reach=2),
     "bert:sequence=32": bert,

@@ -263,13 +263,22 @@ class Whole(nn.Module):
         return self.head(x)
 
 
-def vit(embed_dim: int, depth: int, heads: list[int], mlp_ratio: list[float]) -> Whole:
+def vit(
+    embed_dim: int,
+    depth: int,
+    heads: list[int],
+    mlp_ratio: list[float],
+    image: int = 224,
+    patch: int = 16,
+    classes: int = 1000,
+    head_dim: int = 64,
+) -> Whole:
     """AutoFormer without relative positions: q-k-v width 64 per head whatever the width of the network."""
     layers = [
-        (Attention(embed_dim, heads[i], 64, True, fused=True), Ffn(embed_dim, int(embed_dim * mlp_ratio[i]), True))
+        (Attention(embed_dim, heads[i], head_dim, True, fused=True), Ffn(embed_dim, int(embed_dim * mlp_ratio[i]), True))
         for i in range(depth)
     ]
-    return Whole(PatchStem(224, 16, 3, embed_dim), layers, ClassifierHead(embed_dim, 1000))
+    return Whole(PatchStem(image, patch, 3, embed_dim), layers, ClassifierHead(embed_dim, classes))
 
 
 def bert(blocks: int, heads: list[int], ffn_inner: list[int]) -> Whole:

@@ -33,9 +33,9 @@ def test_the_list_of_names_is_the_list_of_files(kind):
 
 def test_variants_stand_for_the_file_they_come_from():
     found = [name for name in registry.names("space") if name.startswith("autoformer")]
-    assert found == ["autoformer-tiny", "autoformer-small", "autoformer-base"]
+    assert found == ["autoformer-tiny", "autoformer-small", "autoformer-base", "autoformer-cifar10"]
     widths = [registry.get("space", name).genes[0].choices for name in found]
-    assert widths == [(192, 216, 240), (320, 384, 448), (528, 576, 624)]
+    assert widths == [(192, 216, 240), (320, 384, 448), (528, 576, 624), (48, 64, 80)]
 
 
 @pytest.mark.parametrize(

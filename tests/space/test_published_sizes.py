@@ -188,6 +188,7 @@ def nasvit_macs(resolution, width, depth, kernel, expansion, mlp_ratio) -> int:
         ("autoformer-tiny", 3 * (4**12 + 4**13 + 4**14)),
         ("autoformer-small", 3 * (9**12 + 9**13 + 9**14)),
         ("autoformer-base", 3 * (9**14 + 9**15 + 9**16)),
+        ("autoformer-cifar10", 3 * (9**3 + 9**4 + 9**5)),
         ("bert", 16**6 + 16**8 + 16**10 + 16**12),
         ("nasvit", 4 * (2**5 * 3 * 4 * 3 * 2) * (2 * 3 * 4 * 4 * 6 * 6 * 4) * 2**3 * 3**2 * 2**4),
     ],
