@@ -217,6 +217,7 @@ VERBS: Mapping[str, Verb] = {
         ),
         Only(("raw",), "with --json or --out FILE.json", _json_written),
     ),
+    "score": _one("space arch proxy workers workspace wide json"),
     "search": _one(
         f"space out budget_ms budget {TARGET} strategy objective proxy accuracy reuse tables statistic evaluations gamma plain "
         "uncertified limit workers seed wide json",

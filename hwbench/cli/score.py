@@ -22,6 +22,7 @@ def run(
     ] = None,
     workspace: options.Workspace = options.HERE,
     workers: Annotated[int, typer.Option("--workers", help="Processes that score.")] = 1,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Score architectures without training them; scores made of ranks rank within the file."""
@@ -32,16 +33,16 @@ def run(
     if json:
         console.emit_json(done)
         return
-    _show(done)
+    _show(done, wide)
 
 
-def _show(done: dict[str, Any]) -> None:
+def _show(done: dict[str, Any], wide: bool) -> None:
     """One row per architecture, one column per proxy."""
     proxies = done["proxies"]
     count = len(next(iter(proxies.values()))["scores"])
     rows = [{"#": at, **{name: told["scores"][at] for name, told in proxies.items()}} for at in range(count)]
     units = {name: f"{name} [{told['unit']}]" for name, told in proxies.items()}
-    console.table(f"{done['space']}: training-free scores, higher is better", rows, {"#": "#", **units})
+    console.table(f"{done['space']}: training-free scores, higher is better", rows, {"#": "#", **units}, wide)
     for name, told in proxies.items():
         for note in told.get("notes", []):
             typer.echo(f"note: {note}")
