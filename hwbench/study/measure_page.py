@@ -55,14 +55,14 @@ def measure_page(documents: Sequence[Document]) -> str:
     names = _names(documents)
     first = documents[0]
     title = f"{names[0]}: {ms(first['latency_min_ms'])} ms" if len(documents) == 1 else f"{len(documents)} models, measured"
-    setting = f"{first['dtype']}, {first['threads']} thread(s), {first['scenario']}"
+    setting = f"{first['dtype']}, {first['threads']} thread{'s' * (first['threads'] != 1)}, {first['scenario']}"
     where = f"{first['device']} / {first['runtime']} / {setting}, {first['measured_at'][:10]}"
     return render.html(title, where, render.numbered(_sections(documents, names)), kind="hwbench measure")
 
 
 def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Section]:
     named = list(zip(names, documents, strict=True))
-    said = [(f"{name} {sentence}.",) for name, d in named for sentence in comparisons(d)]
+    said = [(f"{name} {_named(sentence, d, names[0])}.",) for name, d in named for sentence in comparisons(d)]
     doubts = [(f"{name}: {d['verdict']}: {d['reason']}.",) for name, d in named]
     doubts += [(f"{name}: {note}.",) for name, d in named for note in d["notes"]]
     cells = [lines(d) for d in documents]
@@ -72,15 +72,23 @@ def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Secti
         ("The answer", [Block("cards", rows=_cards(named)), *([Block("notes", "Compared", rows=said)] if said else [])]),
         ("All numbers", [
             Block("table", "Percentiles are those of single runs; the minimum is the lowest level that a process ran at.",
-                  ("", *names), rows),
+                  ("quantity", *names), rows),
             Block("notes", "How far they can be trusted", rows=doubts),
         ]),
         ("Process by process", [
             Block("picture", "One dot per fresh process: the level it ran at. Where they lie apart, so may the next.",
                   panels=[Panel("levels", picture)]),
         ]),
-        ("What this rests on", [Block("table", "Machine and files.", ("", ""), _facts(documents, names), NO_NUMBERS)]),
+        ("What this rests on", [
+            Block("table", "Machine and files.", ("property", "value"), _facts(documents, names), NO_NUMBERS),
+        ]),
     ]  # fmt: skip
+
+
+def _named(sentence: str, document: Document, first: str) -> str:
+    """A comparison with the first model by the name it has on the page, and with what A and B stand for."""
+    path = document.get("compared_with_first", {}).get("first")
+    return sentence.replace(f"against {path}:", f"(B) against {first} (A):") if path else sentence
 
 
 def _cards(named: Sequence[tuple[str, Document]]) -> list[tuple[str, str, str]]:
@@ -93,7 +101,7 @@ def _cards(named: Sequence[tuple[str, Document]]) -> list[tuple[str, str, str]]:
         ("minimum", f"{ms(d['latency_min_ms'])} ms", _known("spread {} %", 100 * d["min_spread"])),
         ("p50", f"{ms(d['latency_median_ms'])} ms", _known("{} to {} ms", d["median_low_ms"], d["median_high_ms"])),
         ("p99", f"{ms(d['latency_p99_ms'])} ms", f"{d['readings']} readings"),
-        ("peak memory", f"{memory[0]} MB", memory[2].strip("()")),
+        ("peak memory", f"{memory[0]} MB", f"{memory[2].strip('()')} MB"),
     ]
 
 

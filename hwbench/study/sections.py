@@ -322,7 +322,8 @@ def _table_of_ops(e: Evidence) -> Section:
             f"Latency (min, ms) of one block run alone, over the choices of {e.space}; {noise} over the space's rows, * "
             f"marks a doubtful one (verdict not stable; noise table below). A cell the table lacks says so.{left_out}"
         )
-        panels = [Panel(f"table-{i}", heat_map.heat_map(one)) for i, one in enumerate(maps[:MAX_MAPS], start=1)]
+        names = ["table", *(f"table-{i}" for i in range(2, MAX_MAPS + 1))]
+        panels = [Panel(name, heat_map.heat_map(one)) for name, one in zip(names, maps, strict=False)]
         blocks.append(Block("picture", caption, panels=panels))
     others = [(spec, row) for spec, row in rows.items() if spec not in drawn]
     cells = [

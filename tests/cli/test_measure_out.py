@@ -86,7 +86,7 @@ def test_files_by_their_ending_and_a_folder_for_all(measured, tmp_path):
     assert json.loads(rows[0]["shapes"]) == {"x": [1, 4]}
     assert [each["model"] for each in json.loads((tmp_path / "all" / "measure.json").read_text())] == ["m.onnx", "n.onnx"]
     page = (tmp_path / "all" / "measure.html").read_text()
-    for words in ("2 models, measured", "desk / onnxruntime", "n.onnx against m.onnx: slower. B takes", "4 of 5"):
+    for words in ("2 models, measured", "desk / onnxruntime", "n.onnx (B) against m.onnx (A): slower. B takes", "4 of 5"):
         assert words in page
 
 

@@ -271,7 +271,7 @@ def test_figures_are_svg_without_dates(tiny: tuple[Path, dict[str, Any], str, st
     assert [Path(path).name for path in done["figures"]] == [
         f"{name}.svg"
         for name in (
-            "time-by-kind", "time-by-part", "front", "front-near", "agreement", "errors", "table-1", "table-2",
+            "time-by-kind", "time-by-part", "front", "front-near", "agreement", "errors", "table", "table-2",
         )
     ]  # fmt: skip
     for path in done["figures"]:
