@@ -124,10 +124,18 @@ def mended(*words: object) -> str:
     return ask(*words)
 
 
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory) -> Path:
+    """A workspace that knows this machine, which is detected once."""
+    files.detect(folder := tmp_path_factory.mktemp("machine"))
+    return folder
+
+
 @pytest.fixture
-def here(tmp_path, monkeypatch, fast_policy, nothing_packaged) -> Path:
+def here(tmp_path, monkeypatch, fast_policy, machine, nothing_packaged) -> Path:
     """A folder to work in: mine.py with two spaces, `my work` as the workspace; measurements are short."""
     (tmp_path / "mine.py").write_text(MINE + OTHER)
+    shutil.copytree(machine, tmp_path / "my work")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     quick = {**asdict(fast_policy), "max_processes": 3}
@@ -147,11 +155,11 @@ SEARCH = ("search", *OWN, "--budget-ms", 1e6, "--evaluations", 20, "--out", "bes
 
 
 @pytest.fixture(scope="module")
-def measured(fast_policy, tmp_path_factory) -> Path:
+def measured(fast_policy, machine, tmp_path_factory) -> Path:
     """A workspace with this machine, and Mine profiled and fitted."""
     folder, before = tmp_path_factory.mktemp("measured"), list(sys.path)
     (folder / "mine.py").write_text(MINE)
-    files.detect(folder / "my work")
+    shutil.copytree(machine, folder / "my work")
     space = hwbench.make_space(f"{folder}/mine.py:Mine")
     hwbench.profile(space, workspace=folder / "my work", policy=fast_policy)
     hwbench.fit(space, workspace=folder / "my work", networks=4, holdout=4, policy=fast_policy)
@@ -163,7 +171,7 @@ def measured(fast_policy, tmp_path_factory) -> Path:
 @pytest.fixture
 def fitted(here, measured) -> Path:
     """`here` with that workspace; its folder of predictors."""
-    return shutil.copytree(measured, here / "my work") / "predictors" / local_name()
+    return shutil.copytree(measured, here / "my work", dirs_exist_ok=True) / "predictors" / local_name()
 
 
 def some_of(name: str) -> tuple[str, ...]:
@@ -327,7 +335,6 @@ def test_kernels_that_are_like_none_measured(here, model, scenario, verb):  # no
     folder = here / "my work" / "predictors" / local_name() / f"onnx-onnxruntime-{Setting().key}"
     stated = change(encode(card_of(model)), kernels={"scenario": scenario})
     cards.write(folder, OnnxCard, stated, model.state()[1])
-    files.detect(here / "my work")
     two_layers(here / "m.onnx", UNCOVERED, side="n")
     predict = ("predict", "m.onnx", "--shape", "x=1,16,64", *AT)
     assert f"Run: hwbench {verb}" in mended_from(*predict)
@@ -358,6 +365,7 @@ def test_models_of_a_machine_of_which_nothing_is_known(here, monkeypatch, fast_p
 @runs("device/files.py:get", "device/files.py:read")
 def test_a_machine_that_nobody_described(here):
     show = ("device", "show", *AT)
+    Path("my work", "devices", f"{local_name()}.toml").unlink()
     assert "has no device file" in mended_from(*show)
     Path("my work", "devices", f"{local_name()}.toml").write_text("[")
     assert "not readable TOML" in mended_from(*show)
