@@ -108,7 +108,7 @@ def test_the_readme_takes_two_minutes_to_read():
 
 @pytest.mark.parametrize("path", LINKING, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_link_leads_somewhere(path):
-    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text(encoding="utf-8"))):
+    for target in re.findall(r"(?:\]\(|<img src=\")([^)\s\"]+)", FENCE.sub("", path.read_text(encoding="utf-8"))):
         if not target.startswith(("http://", "https://")):
             file, _, anchor = target.partition("#")
             there = (path.parent / file).resolve() if file else path

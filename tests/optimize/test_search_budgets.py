@@ -113,7 +113,7 @@ def test_objectives_know_costs_only(tmp_path, objective):
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({}, "A search needs something to keep: --budget-ms MS, --budget COST=VALUE or at least one --limit."),
+        ({}, "A search needs something to keep: --budget-ms MS, --budget 0.6x, --budget COST=VALUE or at least one --limit."),
         ({"budget": {"params_m": -6}}, "A budget must be a positive number; that of params_m is -6"),
         ({"budget": {"params_m": float("nan")}}, "A budget must be a positive number; that of params_m is nan"),
         ({"budget": {"params_m": 6, "macs_m": 9}}, "A search has one budget, got params_m, macs_m: make all but one of them"),
@@ -184,7 +184,7 @@ def test_budgets_on_the_command_line(tmp_path):
     assert "was given twice" in command(*asked, "--budget", "params_m=6", "--budget", "params_m=7")
     assert "A search has one budget" in command(*asked, "--budget", "params_m=6", "--budget", "macs_m=7")
     assert "write params_m=NUMBER" in command(*asked, "--budget", "params_m=few")
-    assert "write name=value" in command(*asked, "--budget", "600")
+    assert "write 0.6x" in command(*asked, "--budget", "600")
 
 
 # How hard it is searched, where nobody said
