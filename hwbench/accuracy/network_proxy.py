@@ -208,7 +208,7 @@ def measure(proxy: str, space: str, key: str) -> Outcome:
 def _measure(proxy: NetworkProxy, space: Space, key: str) -> Outcome:
     lowering = Lowering(space, list(bytes.fromhex(key)))
     network = space.lower(lowering).network
-    if not lowering.is_network:
+    if lowering.refused_under:
         return "it is no network: nothing leads from its input to its output"
     start = proxy.start
     with one_thread():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.onnx_writer import Graph
 from hwbench.network.op.base import Elementwise, Parameter, Work
@@ -33,3 +34,9 @@ class DepthwiseTokens(Elementwise):
         sides = {"kernel_shape": [kernel, 1], "strides": [1, 1], "pads": [kernel // 2, 0] * 2}
         x = graph.node("Conv", x, graph.parameter(prefix, weight), **sides, group=dim)
         return [graph.node("Transpose", graph.node("Reshape", x, graph.constant([graph.batch, dim, tokens])), perm=[0, 2, 1])]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The same, tokens along the height of a map."""
+        x = inputs[0].mT.unsqueeze(-1)
+        padding = (spec["kernel"] // 2, 0)
+        return [torch.nn.functional.conv2d(x, weights[0], padding=padding, groups=spec["dim"]).squeeze(-1).mT]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -28,3 +29,7 @@ class DropToken(Primitive):
         """One node."""
         ends = (graph.constant([n]) for n in (1, spec["tokens"], 1))
         return [graph.node("Slice", inputs[0], *ends)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """All but the first."""
+        return [inputs[0][:, 1:]]

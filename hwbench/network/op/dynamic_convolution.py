@@ -6,6 +6,7 @@ y[head, t] = sum over j of weights[head, t, j] * x[head, t + j - kernel // 2], z
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,13 @@ class DynamicConvolution(Primitive):
             term = graph.node("Mul", shifted, _part(graph, inputs[1], 3, j, j + 1))
             total = graph.node("Add", total, term) if total else term
         return [total]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Every token's neighbours side by side, zeros beyond the ends."""
+        x, shares = inputs
+        reach = spec["kernel"] // 2
+        windows = torch.nn.functional.pad(x, (0, 0, reach, reach)).unfold(2, spec["kernel"], 1)
+        return [(windows * shares.unsqueeze(3)).sum(-1)]
 
 
 def _part(graph: Graph, x: str, axis: int, start: int, end: int) -> str:

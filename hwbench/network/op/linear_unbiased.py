@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -31,3 +32,7 @@ class LinearUnbiased(Primitive):
         """MatMul with the transposed weight."""
         (weight,) = self.parameters(spec)
         return [graph.node("MatMul", inputs[0], graph.parameter(prefix, weight, transpose=True))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Weights as torch has them."""
+        return [torch.nn.functional.linear(inputs[0], *weights)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwbench.network.graph import Tensor
 from hwbench.network.onnx_writer import Graph
@@ -27,3 +28,7 @@ class PrependToken(Primitive):
     def emit(self, graph: Graph, spec: OpSpec, inputs: Sequence[str], prefix: str) -> list[str]:
         """Two nodes."""
         return [graph.node("Concat", graph.node("Unsqueeze", inputs[0], graph.constant([1])), inputs[1], axis=1)]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The token before every sample's own."""
+        return [torch.cat([inputs[0].unsqueeze(1), inputs[1]], 1)]

@@ -8,6 +8,7 @@ shares mix of r. Runtimes fold the tables to (tokens, tokens, head_dim) values, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,16 @@ class RelativePosition(Primitive):
             by = graph.node("Mul", by, graph.constant(spec["head_dim"] ** -0.5, np.float32))
         found = graph.node("MatMul", graph.node("Transpose", by, perm=[0, 2, 1, 3]), positions)
         return [graph.node("Add", inputs[0], graph.node("Transpose", found, perm=[0, 2, 1, 3]))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """The sum of both tables' rows for every pair of tokens, multiplied per query."""
+        x, by = inputs
+        places = _distances(spec["height"], spec["width"], spec["reach"])
+        vertical, horizontal = (table[torch.from_numpy(rows)] for table, rows in zip(weights, places, strict=True))
+        positions = vertical + horizontal
+        if spec["form"] == "keys":
+            return [x + torch.einsum("bhqd,qkd->bhqk", by * spec["head_dim"] ** -0.5, positions)]
+        return [x + torch.einsum("bhqk,qkd->bhqd", by, positions)]
 
 
 def _distances(height: int, width: int, reach: int) -> list[np.ndarray]:

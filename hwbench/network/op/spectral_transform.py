@@ -7,6 +7,7 @@ without normalisation. Written as products with constant matrices, which every r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,14 @@ class SpectralTransform(Primitive):
             return [product(_cosines(tokens), _cosines(head_dim).T)]
         left, right = (2 * np.pi * (np.outer(np.arange(n), np.arange(n)) % n) / n for n in (tokens, head_dim))
         return [graph.node("Sub", product(np.cos(left), np.cos(right)), product(np.sin(left), np.sin(right)))]
+
+    def compute(self, torch: Any, spec: OpSpec, inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        """Torch's own Fourier transform; the cosine transform, which it lacks, by the same matrices."""
+        (x,) = inputs
+        if spec["form"] == "dft":
+            return [torch.fft.fft2(x).real]
+        left, right = (x.new_tensor(_cosines(n)) for n in (spec["tokens"], spec["head_dim"]))
+        return [left @ x @ right.mT]
 
 
 def _cosines(n: int) -> np.ndarray:
