@@ -71,10 +71,11 @@ def test_lines_go_to_stderr_alone(monkeypatch, capsys):
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(progress, "FIRST_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
     with watched() as work, lines(work), step("profiling") as tick:
         tick(1, 4)
         while "1 of 4" not in stream.getvalue():
-            monkeypatch.setattr(progress, "EVERY_S", 0.0)
+            time.sleep(0.01)
     first = stream.getvalue().splitlines()[-1]
     assert re.fullmatch(r"\[0:\d\d\] profiling, 1 of 4 \(25 %\)", first)
     assert capsys.readouterr().out == ""

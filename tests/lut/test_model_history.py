@@ -126,7 +126,7 @@ def test_a_file_can_be_held_against_too(place):
 @pytest.mark.parametrize(
     ("content", "error", "said"),
     [
-        ("{}", DataError, "holds no measurement; write one with: hwbench measure MODEL.onnx --out FILE.json"),
+        ("{}", DataError, "holds no measurement; write one, as in: hwbench measure MODEL.onnx --out FILE.json"),
         ("[1]", DataError, "holds no measurement"),
         ("not json", DataError, "is not readable JSON"),
         (json.dumps([document("a.onnx"), document("b.onnx")]), UsageError, "holds no measurement of m.onnx; it has: a.onnx"),

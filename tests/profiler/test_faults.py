@@ -66,7 +66,7 @@ def item(number, what):
     path = folder / f"{number}.model"
     path.write_text(what)
     digest = hashlib.sha256(what.encode()).hexdigest()
-    return Item(f"{number} {what}", {"scenario": "back-to-back"}, lambda: (str(path), digest))
+    return Item(f"{number} {what}", {"scenario": "back-to-back", "threads": 1}, lambda: (str(path), digest))
 
 items = [item(number, what) for number, what in enumerate(sys.argv[2:])]
 policy = Policy(min_processes=2, max_processes=2, rounds=2, burst_ms=1, burst_readings=51, reading_ms=0, warmup_ms=0,
