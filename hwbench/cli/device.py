@@ -178,7 +178,7 @@ def _reach(device: Device, workspace: Path) -> str:
 def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
     from dataclasses import asdict
 
-    from hwbench.core.command import command
+    from hwbench.core.command import command, hint
     from hwbench.device.reached import reached
 
     document = {key: str(value) if key == "path" else value for key, value in asdict(device).items()}
@@ -190,9 +190,8 @@ def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
         console.table(f"Device {document['name']}", rows, wide=wide)
         if device.disturbed:
             why = "; ".join(dict.fromkeys(device.disturbed.values()))
-            again = (
-                f" When the machine is quiet, run: {command('device detect', workspace=workspace)}" if device.is_local else ""
-            )
+            line = command("device detect", workspace=workspace)
+            again = f" {hint(line, start='When the machine is quiet, run')}" if device.is_local else ""
             said = f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed"
             typer.echo(f"{said} ({why}) and are not cited.{again}")
 

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from hwbench import __version__, cli
 from hwbench.cli._checked import CheckedCommand
+from hwbench.core.command import hint
 from hwbench.core.errors import HwbenchError, Interrupted, MissingOps
 from hwbench.optimize.errors import InfeasibleBudget
 
@@ -112,8 +113,8 @@ def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
     """What whoever was at work keeps (core/progress.py: keep), and the command as it was typed."""
     kept, again = getattr(stop, "__notes__", []), shlex.join(["hwbench", *sys.argv[1:]])
     if kept:
-        return Interrupted(f"Interrupted. Kept: {'; '.join(kept)}. To go on, run: {again}")
-    return Interrupted(f"Interrupted; of this command nothing is kept. To start again, run: {again}")
+        return Interrupted(f"Interrupted. Kept: {'; '.join(kept)}. {hint(again, start='To go on, run')}")
+    return Interrupted(f"Interrupted; of this command nothing is kept. {hint(again, start='To start again, run')}")
 
 
 def _fail(error: HwbenchError) -> None:

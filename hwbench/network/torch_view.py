@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwbench.core.command import extra, hint
 from hwbench.core.errors import UsageError
 from hwbench.network.graph import Network
 from hwbench.network.onnx_writer import given_weights, random_weights
@@ -56,7 +57,7 @@ def imported() -> Any:
     try:
         import torch
     except ImportError:
-        raise UsageError("Running a network in torch needs torch. Run: pip install 'hwbench-nas[torch]'") from None
+        raise UsageError(f"Running a network in torch needs torch. {hint(extra('torch'))}") from None
     return torch
 
 

@@ -97,7 +97,8 @@ def test_predictors_are_found_by_the_names_that_are_listed(tmp_path):
         card.find("raspberry-pi-4/wmt14ende", tmp_path)
 
 
-def test_verbs_take_predictors_by_their_names(tmp_path):
+def test_verbs_take_predictors_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.delenv("HWBENCH_TABLES", raising=False)
     for words in (
         ("predict", "--predictor", "nobody/nothing", "--input", "a.parquet", "--output", "b.parquet"),
         ("gpu", "predict", "--predictor", "nobody/nothing", "--gpu", "nvidia-l4", "--input", "a", "--output", "b"),

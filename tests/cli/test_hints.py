@@ -51,11 +51,14 @@ OTHER = MINE.replace("class Mine", "class Other").replace("(4, 8)", "(12, 16)")
 PACKAGES, EMULATOR, BOARD = "installs packages", "sets an emulator up (tests/profiler/test_emulated.py)", "needs a board"
 A_FORM = "knows no space to measure: a form"
 NOT_RUN = {
+    "cli/device.py:_show": "a note: peaks are measured again on a quiet machine",
+    "cli/main.py:_interrupted": "pasted by tests/cli/test_interrupt.py",
     "core/openmp.py:lightgbm": "needs a machine without OpenMP (tests/core/test_openmp.py)",
     "device/emulator.py:_host_versions": PACKAGES,
     "device/emulator.py:_require_tools": PACKAGES,
     "device/emulator.py:find": EMULATOR,
     "device/reached.py:reached": BOARD,
+    "network/torch_view.py:imported": PACKAGES,
     "optimize/cost_kind.py:_check_emulated": EMULATOR,
     "optimize/latency_loss.py:_torch": PACKAGES,
     "optimize/strategy/differentiable.py:Differentiable.__init__": PACKAGES,

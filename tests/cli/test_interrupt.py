@@ -100,7 +100,7 @@ def test_a_profile(tmp_path):
     assert (tmp_path / kept[2]).samefile(journal)
     assert 0 <= lines(journal) - int(kept[1]) <= 1  # the signal may come between a line and its count
     assert pasted(last) == list(asked)
-    short = [{"0.000001": "10", "600": "0"}.get(word, word) for word in pasted(last)]
+    short = [{"0.000001": "1", "600": "0"}.get(word, word) for word in pasted(last)]
     found = json.loads(Verb(tmp_path, *short, "--json").end())
     assert (found["failed"], found["rows"]) == ({}, 18)
     assert lines(journal) - found["measured_rounds"] - int(kept[1]) in (0, 1)  # it went on from there
