@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 COLUMNS, LEAST = 80, 40
 """Width where there is no terminal, and below which no terminal is taken at its word."""
-_BREAKS = re.compile(r"(?<=[\s,;/(@])(?=\S)|(?<=[A-Za-z]-)(?=\w)")
+_BREAKS = re.compile(r"(?<=[\s,;/@])(?=\S)|(?<=\w\()(?=\S)|(?<=[A-Za-z]-)(?=\w)")
 """Where a line may end: behind a blank, within an op's key, a path or a name with hyphens."""
 
 Column = tuple[str, Sequence[str]]

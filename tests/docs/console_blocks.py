@@ -33,6 +33,8 @@ and columns break does not count, nor do lines that tell how far a command is (P
 Where a change is meant, this writes outputs anew into the page, measured with the usual care (look at the difference):
 
     HWBENCH_RECORD=1 python -m pytest tests/docs/test_pages.py -k README
+
+With HWBENCH_BRIEF=1 as well, as shortly as tests do: for tutorials, where words changed.
 """
 
 from __future__ import annotations
@@ -192,7 +194,7 @@ def recorded(shown: str, printed: str) -> str:
     """
     parts, there = segments(shown), PROGRESS.sub("", printed).splitlines()
     if len(parts) == 1:
-        return printed
+        return "".join(f"{line}\n" for line in there)
     found, at = [], 0
     for number, part in enumerate(parts):
         last = len(there) - len(part)

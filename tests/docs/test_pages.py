@@ -40,6 +40,7 @@ TEXTS = sorted(
 LINKING = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "reports" / "README.md", *(ROOT / "docs").glob("*.md")})
 APP = build()
 LONG = os.environ.get("HWBENCH_CAMPAIGN") == "1"
+BRIEF = os.environ.get("HWBENCH_BRIEF") == "1"
 
 
 def slug(head: str) -> str:
@@ -60,7 +61,7 @@ def test_every_command_prints_what_the_page_shows(page, tmp_path):
     folder = tmp_path / "work"
     with staged(page.name, folder, tmp_path) as path:
         if RECORDING:
-            record_page(page, Shell(folder, tmp_path / "bin", brief=False, campaign=LONG, path=path))
+            record_page(page, Shell(folder, tmp_path / "bin", brief=BRIEF, campaign=LONG, path=path))
             pytest.skip(f"recorded {page.name}")
         wrong = run_page(page, Shell(folder, tmp_path / "bin", campaign=LONG, path=path))
     assert not wrong, "\n\n".join(wrong)
@@ -141,7 +142,7 @@ def test_commands_of_a_block():
         ("fp32", "fp33", False),
         ("report: reports/q-7031cafd/report.html", "report: reports/q-12345678/report.html", True),
         ("a\n...\nz\n", "a\nb\nc\nz\n", True),
-        ("a\nb\n", "a\nhwbench: profiling, 4 of 9 (44 %), 0:22 so far, about 0:31 left\nb\n", True),
+        ("a\nb\n", "a\n[0:22] profiling, 4 of 9 (44 %), about 0:31 left\nb\n", True),
         ("a.onnx against b.onnx: same. Within 2 %", "a.onnx against b.onnx: too close to call. After 9 rounds", True),
         ("9 ms kept (noisy: slow (canary); minima); finalists: 5", "8 ms BROKEN; finalists: 0", True),
         ("a\n...\n", "a\n", True),
