@@ -78,6 +78,7 @@ MASKS = (
     (r"(?<=│)\s*-\s*(?=│)", " # "),  # no number
     (r"(Unknown device .*Available:) .*", r"\1 THEM"),
     (r"(cannot be reached:) .*?(?=; try:)", r"\1 WHY"),
+    (r"Interrupted(\. Kept: .*?|; of this command nothing is kept)\. To (go on|start again), run", "INTERRUPTED, run"),
     (r"\b(today|\d+ days? ago|some time ago)\b", "AGE"),
     (r"\d{4}-\d\d-\d\d(T[\d:.+]+Z?)?", "#"),
     (r"\([^\n]*?, \d+ cores", "(CPU, # cores"),
@@ -233,7 +234,7 @@ class Shell:
 
     def run(self, line: str) -> tuple[int, str]:
         """(exit code, what a terminal would show)."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("HWBENCH_")}
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("HWBENCH_", "MAKE"))}
         env |= {"COLUMNS": str(COLUMNS), "TERM": "dumb", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
         beside = str(Path(sys.executable).parent)  # ruff and the like
         env |= {"PATH": os.pathsep.join(filter(None, (str(self.programs), self.path, beside, os.environ["PATH"])))}
