@@ -57,7 +57,7 @@ ROOT = Path(hwbench.__file__).parents[1]
 PAGES = sorted(path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) if "```console" in path.read_text())
 COLUMNS = 80
 ANYTHING = "..."
-HOME = "/home/me"
+HOME = "~"
 """Below it lie the folder of a page (work) and hwbench itself (hwbench) in recorded outputs."""
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
