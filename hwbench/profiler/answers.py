@@ -80,7 +80,7 @@ def checked(asked: str, line: bytes) -> dict[str, Any]:
         status = answer.get("status")
         if status not in ("ok", "refused"):
             raise ValueError(f"'status' must be ok or refused, it is {status!r}")
-        kind = _Refusal if status == "refused" else _Count if "instructions" in answer else KINDS[asked]
+        kind = _Refusal if status == "refused" else _Count if "instructions" in answer else KINDS.get(asked, Record)
         decode(kind, answer, "the answer")
         _bounded(answer)
     except DataError as error:

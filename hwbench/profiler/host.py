@@ -86,7 +86,7 @@ class WorkerProcess:
         except BrokenPipeError:
             raise self._lost() from None
         try:
-            return answers.checked(message["ask"], self._line())
+            return answers.checked(str(message.get("ask")), self._line())
         except WorkerLost:
             self.close(kill=True)
             raise
