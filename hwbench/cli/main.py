@@ -12,6 +12,8 @@ import json
 import pkgutil
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +22,7 @@ from typer.core import TyperGroup
 from hwbench import __version__, cli
 from hwbench.cli._checked import CheckedCommand
 from hwbench.core.command import hint
-from hwbench.core.errors import HwbenchError, Interrupted, MissingOps
+from hwbench.core.errors import HwbenchError, Interrupted, MissingOps, UsageError
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
@@ -47,6 +49,8 @@ ORDER = (
     "check_part",
 )
 """As the flow goes; verbs not named here follow."""
+MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
+"""What a command line that click does not understand raises; typer brings a click of its own, or takes the installed one."""
 
 
 def build() -> typer.Typer:
@@ -99,14 +103,35 @@ def main() -> None:
 
 
 class Verbs(TyperGroup):
-    """All verbs: Ctrl-C in one of them ends in one line. Typer on its own would end without a word."""
+    """All verbs: Ctrl-C in one of them, or an option that is not understood, ends in one line. Typer on its own would end without
+    a word, or in a box."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What stands before the verb."""
+        with _one_line():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb."""
         try:
-            return super().invoke(ctx)
+            with _one_line():
+                return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             raise _interrupted(stop) from None
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Turns what click says of a command line into an error of ours; its help, for a noun alone, is none."""
+    try:
+        yield
+    except MISUSE as error:
+        context = getattr(error, "ctx", None)
+        if context is None or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        said = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+        whole = said if said.endswith((".", "?")) else f"{said}."
+        raise UsageError(f"{whole} What there is: {context.command_path} --help") from None
 
 
 def _interrupted(stop: KeyboardInterrupt) -> Interrupted:

@@ -151,11 +151,41 @@ def test_a_level_nobody_knows_is_named():
         needed_specs([SPACE], "layers")
 
 
-def test_rows_that_cannot_be_trusted_are_told(workspace, fast_policy):
-    one_process = replace(fast_policy, min_processes=1, max_processes=1)
+@pytest.fixture
+def in_doubt(workspace, fast_policy) -> Path:
+    """A workspace whose rows were measured by one process each, which is too few for any of them."""
     root = workspace.parent / "other"
     shutil.copytree(workspace / "devices", root / "devices")
-    done = hwbench.profile(SPACE, workspace=root, policy=one_process)
+    done = hwbench.profile(SPACE, workspace=root, policy=replace(fast_policy, min_processes=1, max_processes=1))
     assert set(done.doubtful) == KEYS
     assert all("only 1 of 3 processes" in why for why in done.doubtful.values())
     assert done.failed == {}
+    return root
+
+
+def test_rows_left_in_doubt_are_told_and_left_unless_asked_for(in_doubt, fast_policy):
+    left = hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy)
+    assert (left.measured_rounds, set(left.doubtful)) == (0, KEYS)
+    more = hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy, doubtful=True)
+    assert (more.measured_rounds, more.measured_rows) == (2 * 18, 18)
+    assert taken(journal_of(in_doubt), 1) == PLANNED
+    assert not [why for why in more.doubtful.values() if "of 3 processes" in why and "only" in why]
+    assert hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy).measured_rounds == 0
+
+
+def test_what_was_interrupted_goes_on_where_doubtful_rows_are_left(in_doubt, fast_policy):
+    with pytest.raises(Stop):
+        hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy, tick=stop_after(5), doubtful=True)
+    journal = journal_of(in_doubt)
+    begun = {key for (key, process, _), n in taken(journal, 1).items() if process == 1 and n == 1}
+    assert len(begun) == 5
+    done = hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy)
+    assert done.measured_rows == 5
+    assert taken(journal, 1) == Counter(place for place in PLANNED if place[0] in begun or place[1] == 0)
+
+
+def test_a_new_row_is_measured_beside_those_in_doubt(in_doubt, fast_policy):
+    done = hwbench.profile([SPACE, "autoformer-tiny:image=32"], workspace=in_doubt, policy=fast_policy)
+    new = {spec.key for spec in needed_specs(["autoformer-tiny:image=32"])} - KEYS
+    assert new
+    assert (done.rows, done.measured_rows, done.measured_rounds) == (18 + len(new), len(new), 3 * len(new))
