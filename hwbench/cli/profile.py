@@ -110,7 +110,7 @@ def _until(goal: str, space: list[str], target: Target, level: str, policy: Poli
         console.emit_json(dataclasses.asdict(done))
         return
     last = done.steps[-1].expected
-    typer.echo(
+    console.say(
         f"{done.path}: {done.usable_rows} of {done.rows} rows measured ({done.measured_rows} now, {done.seconds:.1f} s); error "
         f"of network sums estimated at {last['mean']:.2%} mean, {last['p95']:.2%} p95: "
         f"{done.goal} {'reached' if done.reached else 'NOT reached, no row is left'}."
@@ -119,7 +119,7 @@ def _until(goal: str, space: list[str], target: Target, level: str, policy: Poli
 
 
 def _say(done: ProfileResult, what: str) -> None:
-    typer.echo(
+    console.say(
         f"{done.path}: {done.rows} rows for {what}; {done.measured_rows} measured now "
         f"({done.measured_rounds} bursts, {done.seconds:.1f} s), {len(done.doubtful)} doubtful, {len(done.failed)} failed."
     )
@@ -172,11 +172,11 @@ def _say_doubts(done: ProfileResult | ActiveResult) -> None:
 
     for word, rows in (("failed: ", done.failed), ("", done.doubtful)):
         for key, why in list(rows.items())[:SHOWN]:
-            typer.echo(f"  {word}{key}: {why}")
+            console.say(f"  {word}{key}: {why}")
     if hidden := sum(max(len(rows) - SHOWN, 0) for rows in (done.failed, done.doubtful)):
         typer.echo(f"  and {hidden} more: {command('lut show', done.path, doubtful=True)}")
     if done.doubtful:
-        typer.echo("  hwbench device check tells what disturbs.")
+        console.say("  hwbench device check tells what disturbs.")
 
 
 def _say_how_to_go_on(context: typer.Context, policy: Policy) -> None:
