@@ -77,8 +77,7 @@ def inside(folder: Path, command: Sequence[str]) -> int:
     for what, names in removed.items():
         print(f"hidden: {what}: {', '.join(names) or 'there were none'}", flush=True)
     _require_hidden()
-    commit = subprocess.run(["git", "log", "-1", "--format=%h %s"], cwd=folder / "clone", capture_output=True, text=True, check=True)
-    print(f"clone: {commit.stdout.strip()}", flush=True)
+    subprocess.run(["git", "--no-pager", "log", "-1", "--format=clone: %h %s"], cwd=folder / "clone", check=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HWBENCH_")}
     started = time.monotonic()
     code = subprocess.run(command, cwd=folder / "clone", env=environment, check=False).returncode

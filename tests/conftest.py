@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
     from tests.space.mixer import Mixer
 
-hypothesis.settings.register_profile("hwbench", deadline=None, derandomize=True)  # neither time nor luck decides a test
+# Neither time nor luck decides a test.
+hypothesis.settings.register_profile(
+    "hwbench", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent

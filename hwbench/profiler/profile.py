@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.errors import UsageError
+from hwbench.core.errors import DataError, UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
 from hwbench.lut import fold
@@ -137,9 +138,11 @@ def profile_specs(
 
 
 def _usable_rows(path: Path, setting: Setting) -> dict[str, Mapping[str, Any]]:
-    """Op key -> row of what was folded before; what failed is tried again."""
-    rows = luts.Lut.read(path).rows_at(setting) if path.exists() else {}
-    return {key: row for key, row in rows.items() if luts.usable(row)}
+    """Op key -> row of what was folded before; what failed is tried again, and a damaged table is folded anew."""
+    with suppress(DataError):
+        rows = luts.Lut.read(path).rows_at(setting) if path.exists() else {}
+        return {key: row for key, row in rows.items() if luts.usable(row)}
+    return {}
 
 
 def doubts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -79,6 +79,14 @@ def test_a_complete_table_is_not_measured_again_unless_asked(workspace, fast_pol
     assert newest.rows != table.rows
 
 
+def test_a_damaged_table_is_folded_anew(workspace, fast_policy):
+    path = journal_of(workspace).path.with_name("onnxruntime.parquet")
+    rows = Lut.read(path).rows
+    path.write_bytes(path.read_bytes()[:1000])
+    hwbench.profile(SPACE, workspace=workspace, policy=fast_policy)
+    assert Lut.read(path).rows.keys() == rows.keys()
+
+
 def test_an_interrupted_again_goes_on_with_its_edition(workspace, fast_policy):
     journal = journal_of(workspace)
     with pytest.raises(Stop):

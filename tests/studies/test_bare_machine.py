@@ -15,8 +15,9 @@ from studies import bare_machine
 LOOK = "for name in cc gcc ssh sshd; do command -v $name; done; ls ~/.cache/hwbench | wc -l; test -f pyproject.toml; exit 7"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may hide parts of a machine")
 def test_a_command_finds_no_compiler_and_an_empty_cache(tmp_path):
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root may hide parts of a machine")
     before = shutil.which("cc")
     command = [sys.executable, bare_machine.__file__, "--folder", str(tmp_path), "sh", "-c", LOOK]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
