@@ -5,8 +5,8 @@
     python3 studies/bare_machine.py --folder /tmp/bare .ci/run      keeps the clone, and goes on in it where it is there
 
 The command runs in a mount namespace of its own. There /usr is a layer over the machine's from which everything in HIDDEN is
-removed, and hwbench's cache is an empty folder; outside nothing changes. pip and apt are configured as they are. Needs Linux, git
-and root. Prints what was hidden, what the command set up and how long it took; its exit code is the command's.
+removed, and hwbench's cache is an empty folder; outside nothing changes. pip and apt are configured as they are. Needs Linux,
+git and root. Prints what was hidden, what the command set up and how long it took; its exit code is the command's.
 """
 
 from __future__ import annotations

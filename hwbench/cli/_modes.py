@@ -161,7 +161,9 @@ VERBS: Mapping[str, Verb] = {
         (
             Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),
             Only(
-                ("doubtful",), "without --again or --until, which choose the rows", lambda given: not {"again", "until"} & {*given}
+                ("doubtful",),
+                "without --again or --until, which choose the rows",
+                lambda given: not {"again", "until"} & {*given},
             ),
         ),
     ),

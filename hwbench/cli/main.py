@@ -103,8 +103,10 @@ def main() -> None:
 
 
 class Verbs(TyperGroup):
-    """All verbs: Ctrl-C in one of them, or an option that is not understood, ends in one line. Typer on its own would end without
-    a word, or in a box."""
+    """All verbs: Ctrl-C in one of them ends in one line, and so does a line that is not understood.
+
+    Typer on its own would end without a word, or in a box.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """What stands before the verb."""

@@ -94,7 +94,10 @@ def test_one_long_word_is_folded_and_text_is_no_markup(capsys):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_sentences_are_wrapped_on_a_terminal_and_commands_never(capsys, monkeypatch, terminal):
-    sentence, command = "note: " + "three processes lie apart " * 6, "Run: hwbench fit --space bert --workspace '" + "a b/" * 30 + "'"
+    sentence, command = (
+        "note: " + "three processes lie apart " * 6,
+        "Run: hwbench fit --space bert --workspace '" + "a b/" * 30 + "'",
+    )
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     console.say(sentence + command)
     lines = capsys.readouterr().out.splitlines()

@@ -190,7 +190,10 @@ def test_numbers_out_of_range_are_refused(wrong):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (["profile", "--threads", "two"], "Invalid value for '--threads': 'two' is not a valid integer. What there is: hwbench profile"),
+        (
+            ["profile", "--threads", "two"],
+            "Invalid value for '--threads': 'two' is not a valid integer. What there is: hwbench profile",
+        ),
         (["profile", "--spce", "bert"], "No such option: --spce"),
         (["profile", "--space"], "Option '--space' requires an argument. What there is: hwbench profile --help"),
         (["sample"], "Missing option '--space'. What there is: hwbench sample --help"),

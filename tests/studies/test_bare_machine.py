@@ -31,6 +31,8 @@ def test_a_command_finds_no_compiler_and_an_empty_cache(tmp_path):
 
 
 def test_what_was_set_up_is_told(tmp_path):
-    write_json(tmp_path / "unpacked" / "gcc" / "packages.json", {"made_for": {}, "packages": {"gcc:amd64": "1", "cpp:amd64": "2"}})
+    write_json(
+        tmp_path / "unpacked" / "gcc" / "packages.json", {"made_for": {}, "packages": {"gcc:amd64": "1", "cpp:amd64": "2"}}
+    )
     write_json(tmp_path / "emulated" / "x86-64" / "manifest.json", {"versions": {"qemu-user": "7"}})
     assert bare_machine.set_up(tmp_path) == ["emulated/x86-64: 1 Debian packages", "unpacked/gcc: 2 Debian packages"]
