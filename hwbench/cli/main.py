@@ -12,17 +12,15 @@ import json
 import pkgutil
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from hwbench import __version__, cli
-from hwbench.cli._checked import CheckedCommand
+from hwbench.cli._checked import CheckedCommand, understood
 from hwbench.core.command import hint
-from hwbench.core.errors import HwbenchError, Interrupted, MissingOps, UsageError
+from hwbench.core.errors import HwbenchError, Interrupted, MissingOps
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
@@ -49,8 +47,6 @@ ORDER = (
     "check_part",
 )
 """As the flow goes; verbs not named here follow."""
-MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
-"""What a command line that click does not understand raises; typer brings a click of its own, or takes the installed one."""
 
 
 def build() -> typer.Typer:
@@ -110,30 +106,16 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """What stands before the verb."""
-        with _one_line():
+        with understood(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb."""
         try:
-            with _one_line():
+            with understood(ctx):
                 return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             raise _interrupted(stop) from None
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Turns what click says of a command line into an error of ours; its help, for a noun alone, is none."""
-    try:
-        yield
-    except MISUSE as error:
-        context = getattr(error, "ctx", None)
-        if context is None or type(error).__name__ == "NoArgsIsHelpError":
-            raise
-        said = " ".join(error.format_message().split())  # type: ignore[attr-defined]
-        whole = said if said.endswith((".", "?")) else f"{said}."
-        raise UsageError(f"{whole} What there is: {context.command_path} --help") from None
 
 
 def _interrupted(stop: KeyboardInterrupt) -> Interrupted:

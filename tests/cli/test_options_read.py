@@ -190,12 +190,9 @@ def test_numbers_out_of_range_are_refused(wrong):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (
-            ["profile", "--threads", "two"],
-            "Invalid value for '--threads': 'two' is not a valid integer. What there is: hwbench profile",
-        ),
+        (["profile", "--threads", "two"], "Invalid value for '--threads': "),
         (["profile", "--spce", "bert"], "No such option: --spce"),
-        (["profile", "--space"], "Option '--space' requires an argument. What there is: hwbench profile --help"),
+        (["profile", "--space"], "Option '--space' requires an argument."),
         (["sample"], "Missing option '--space'. What there is: hwbench sample --help"),
         (["lut", "diff", "a", "b", "c"], "Got unexpected extra argument"),
         (["profil"], "No such command 'profil'. Did you mean 'profile'"),
@@ -204,7 +201,9 @@ def test_numbers_out_of_range_are_refused(wrong):
     ],
 )
 def test_what_is_not_understood_is_one_line(line, said):
-    assert refused(*line).startswith(said)
+    told = refused(*line)
+    assert told.startswith(said)
+    assert told.endswith(" --help")
 
 
 @pytest.mark.parametrize("line", [[], ["lut"], ["device"]])
