@@ -85,7 +85,7 @@ def setup(
     if json:
         console.emit_json({"device": device.name, "reach": device.reach, "emulator": device.emulator or None, "message": done})
     else:
-        typer.echo(done)
+        console.say(done)
 
 
 @app.command()
@@ -113,7 +113,7 @@ def check(
     console.table("This machine, now", [asdict(finding) for finding in findings], columns, wide)
     counts = Counter(finding.status for finding in findings)
     warnings = "1 warning" if counts["warning"] == 1 else f"{counts['warning']} warnings"
-    typer.echo(f"{verdict}: {counts['bad']} bad, {warnings}, {counts['good']} good, {counts['unreadable']} unreadable.")
+    console.say(f"{verdict}: {counts['bad']} bad, {warnings}, {counts['good']} good, {counts['unreadable']} unreadable.")
 
 
 @app.command()
@@ -202,7 +202,7 @@ def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
             line = command("device detect", workspace=workspace)
             again = f" {hint(line, start='When the machine is quiet, run')}" if device.is_local else ""
             said = f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed"
-            typer.echo(f"{said} ({why}) and are not cited.{again}")
+            console.say(f"{said} ({why}) and are not cited.{again}")
 
 
 def _in_words(value: object) -> str | None:
