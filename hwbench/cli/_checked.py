@@ -18,7 +18,6 @@ from hwbench.cli import _modes as modes
 from hwbench.cli._options import was_given
 from hwbench.core.errors import UsageError
 
-
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
 """What click raises for a line it does not understand; typer brings a click of its own, older ones took the installed one."""
 
