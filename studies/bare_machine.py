@@ -28,12 +28,13 @@ CACHE = Path("~/.cache/hwbench").expanduser()
 HIDDEN = {
     "ssh and its server": ("bin/ssh", "bin/ssh-*", "bin/scp", "bin/sftp", "sbin/sshd", "lib/openssh"),
     "compilers": ("bin/cc", "bin/c++", "bin/c[89]9*", "bin/cpp*", "bin/gcc*", "bin/g++*", "bin/clang*", "bin/*-linux-gnu*-*",
-                  "bin/as", "bin/ld", "bin/ld.*", "lib/gcc"),
+                  "bin/as", "bin/ld", "bin/ld.[bgl]*", "lib/gcc"),
     "OpenMP": ("lib/*/libgomp.so*", "lib/*/libomp.so*"),
     "Vulkan": ("lib/*/libvulkan*", "share/vulkan"),
     "emulators": ("bin/qemu-*",),
 }  # fmt: skip
 """What -> patterns below /usr and /usr/local."""
+SHOWN = 8
 PROGRAMS = ("ssh", "scp", "ssh-keygen", "sshd", "cc", "gcc", "clang", "ld", "qemu-aarch64")
 LIBRARIES = ("libgomp.so.1", "libvulkan.so.1")
 
@@ -75,7 +76,8 @@ def inside(folder: Path, command: Sequence[str]) -> int:
     _mount("--bind", str(cache), str(CACHE))
     removed = hide(folder / "layer")
     for what, names in removed.items():
-        print(f"hidden: {what}: {', '.join(names) or 'there were none'}", flush=True)
+        more = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        print(f"hidden: {what}: {', '.join(names[:SHOWN]) or 'there were none'}{more}", flush=True)
     _require_hidden()
     subprocess.run(["git", "--no-pager", "log", "-1", "--format=clone: %h %s"], cwd=folder / "clone", check=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HWBENCH_")}
