@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.own_function import Outcome, OwnFunction, evaluate
 from hwbench.accuracy.scoring import FAILURES_IN_A_ROW, Done, Scores, nobody
 from hwbench.core import jsonl
@@ -86,6 +87,7 @@ class FunctionScorer:
 
     expensive = True
     candidates: Genes | None = None
+    blocks: BlockShares | None = None
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.scoring import Done, Scores, nobody
 from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
@@ -193,6 +194,7 @@ class TableScorer:
     """The accuracies of a space by a table: a look-up."""
 
     expensive = False
+    blocks: BlockShares | None = None
 
     def __init__(self, table: KnownTable, space: Space) -> None:
         self._table, self._space = table, space

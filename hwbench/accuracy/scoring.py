@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.core.genes import Genes
 from hwbench.space.base import Population
 
@@ -39,6 +40,8 @@ class Scoring(Protocol):
     """Whether a score costs more than a table look-up."""
     candidates: Genes | None
     """All architectures that have an accuracy, where they can be listed."""
+    blocks: BlockShares | None
+    """What every block has of the accuracies told, where that is known."""
 
     def __call__(self, population: Population, done: Done = nobody) -> Scores:
         """The accuracy of every architecture."""

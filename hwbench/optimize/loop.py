@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.scoring import Scores, Scoring, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import DataError
@@ -26,6 +27,8 @@ from hwbench.space.base import Population, Space
 
 FAILED = "failed"
 """In the log, where some of a batch have no accuracy: index -> why."""
+SHARES = "blocks"
+"""In the log, where the strategy evolves blocks: block -> its shares in the accuracies of a batch."""
 BATCH, DEAR_BATCH = 100, 20
 """Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
 
@@ -41,6 +44,8 @@ class Plan:
     limits: Sequence[Limit]
     """The budget first, where there is one."""
     evaluations: int
+    blocks: BlockShares | None = None
+    """What blocks have of an accuracy, where the strategy asks for that."""
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -51,6 +56,10 @@ class Plan:
     def columns(self) -> tuple[str, ...]:
         """Every value of an architecture that is kept."""
         return (ACCURACY, *(name for limit in self.limits for name in limit.columns))
+
+    def together(self, dear: bool) -> int:
+        """Architectures scored at a time: a generation, where the strategy says how large that is."""
+        return int(getattr(self.strategy, "generation", DEAR_BATCH if dear else BATCH))
 
     def compared(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Accuracy, and of each cost what is compared with its limit."""
@@ -114,8 +123,8 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
     Raises:
         TooManyFailures: the accuracy could not be told of any architecture, for too long.
     """
-    past = _read_log(log, {"genes", *plan.columns})
-    size = DEAR_BATCH if score.expensive else BATCH
+    past = _read_log(log, {"genes", *plan.columns, *([SHARES] if plan.blocks else [])})
+    size = plan.together(score.expensive)
     batches: list[Batch] = []
     done = failures = 0
     keep(f"of {plan.evaluations} evaluations", log.parent, lambda: done)
@@ -131,6 +140,7 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
                 if entry["genes"] != genes:
                     raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
                 values = {name: np.array(entry[name], float) for name in plan.columns}
+                shares = {name: np.array(each, float) for name, each in entry.get(SHARES, {}).items()}
                 failed = {int(at): why for at, why in entry.get(FAILED, {}).items()}
                 failures = _in_a_row(failures, values[ACCURACY], failed)
             else:
@@ -138,14 +148,20 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
                 failures = _in_a_row(failures, values[ACCURACY], failed)
                 if failed and score.gives_up(failures, as_population(asked)):  # not logged: its architectures may be innocent
                     raise TooManyFailures(failures, failed[max(failed)])
-                listed = {name: without_nan(column.tolist()) for name, column in values.items()}
-                append({"genes": genes, **listed, **({FAILED: failed} if failed else {})})
+                shares = plan.blocks(as_population(asked)) if plan.blocks else {}
+                entry = {"genes": genes, **_listed(values), **({SHARES: _listed(shares)} if plan.blocks else {})}
+                append({**entry, **({FAILED: failed} if failed else {})})
             told = plan.objective.told(plan.compared(values))
-            plan.strategy.tell(asked, told)
+            plan.strategy.tell(asked, {**told, **shares})
             batches.append(Batch(asked, values, failed, told))
             done += len(asked)
             tick(done, plan.evaluations)
     return _trials(plan, batches)
+
+
+def _listed(values: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """As JSON has them."""
+    return {name: without_nan(column.tolist()) for name, column in values.items()}
 
 
 def _in_a_row(failures: int, accuracy: np.ndarray, failed: Mapping[int, str]) -> int:

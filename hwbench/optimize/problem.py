@@ -18,12 +18,16 @@ import numpy as np
 
 from hwbench.core import pareto
 from hwbench.core.errors import UsageError
-from hwbench.core.genes import Genes, check_choices
+from hwbench.core.genes import Block, Genes, check_choices
 
 Values = Mapping[str, np.ndarray]
 """Name of an objective or cost -> one number per architecture."""
 MAX, MIN = "max", "min"
 MOST_CHOICES = 255
+
+
+class NoBlocks(UsageError):
+    """A strategy that evolves blocks was given a problem without them."""
 
 
 def violation(values: Values, limits: Mapping[str, float], at_least: Collection[str] = ()) -> np.ndarray:
@@ -59,6 +63,8 @@ class Problem:
     """The form that stands for all architectures that are the same network."""
     wide: Sequence[int] = ()
     """Genes that shape the whole network (width, depth) rather than one layer of it."""
+    blocks: Sequence[Block] = ()
+    """Parts with a share of their own in the accuracy, told under their names: NaN where an architecture lacks one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "genes", tuple((str(name), int(size)) for name, size in self.genes))
@@ -83,6 +89,12 @@ class Problem:
         for name, function in self.known.items():
             if not callable(function):
                 raise UsageError(f"known: '{name}' must be a function of uint8[n, genes], got {function!r}.")
+        told = [*self.names, *(block.name for block in self.blocks)]
+        if twice := [name for at, name in enumerate(told) if name in told[:at]]:
+            raise UsageError(f"blocks: '{twice[0]}' is told twice: give every block a name of its own.")
+        for block in self.blocks:
+            if not block.genes or not set(block.genes) <= set(range(len(names))):
+                raise UsageError(f"blocks: '{block.name}' needs genes from 0 to {len(names) - 1}, got {list(block.genes)}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,6 +137,20 @@ class Problem:
                 raise UsageError(f"'{name}' has shape {list(found[name].shape)} for {len(genes)} architectures.")
         return found
 
+    def shares(self, genes: Genes, values: Values) -> np.ndarray:
+        """float[n, blocks]: what was told of every block.
+
+        Raises:
+            UsageError: a block is missing or has another length than the genes.
+        """
+        if lacking := next((block.name for block in self.blocks if block.name not in values), None):
+            raise UsageError(f"tell lacks the shares of block '{lacking}'.")
+        found = [np.asarray(values[block.name], float) for block in self.blocks]
+        for block, shares in zip(self.blocks, found, strict=True):
+            if shares.shape != (len(genes),):
+                raise UsageError(f"Block '{block.name}' has shape {list(shares.shape)} for {len(genes)} architectures.")
+        return np.stack(found, axis=1) if found else np.empty((len(genes), 0))
+
     def losses(self, values: Values) -> np.ndarray:
         """float[n, objectives], smaller is better; infinite where invalid."""
         columns = [values[name] * (-1.0 if way == MAX else 1.0) for name, way in self.objectives.items()]
@@ -134,16 +160,28 @@ class Problem:
 
     def violation(self, values: Values) -> np.ndarray:
         """How far limits are broken, relative, summed; 0 where all are kept, infinite where invalid."""
-        to_maximise = [name for name, way in self.objectives.items() if way == MAX]
-        return np.where(self.invalid(values), np.inf, violation(values, self.limits, to_maximise))
+        return np.where(self.invalid(values), np.inf, violation(values, self.limits, self._to_maximise))
+
+    @property
+    def _to_maximise(self) -> list[str]:
+        return [name for name, way in self.objectives.items() if way == MAX]
+
+    def excess(self, genes: Genes) -> np.ndarray:
+        """How far limits are broken whose cost is known, relative, summed; it need not be paid for to see that."""
+        limits = {name: limit for name, limit in self.limits.items() if name in self.known}
+        if not limits:
+            return np.zeros(len(genes))
+        free = {name: np.asarray(self.known[name](genes), float) for name in limits}
+        return violation(free, limits, self._to_maximise)
 
     def affordable(self, genes: Genes) -> np.ndarray:
-        """bool[n]: where every limit is kept whose cost is known; it need not be paid for to see that."""
-        free = {name: np.asarray(self.known[name](genes), float) for name in self.limits if name in self.known}
-        kept = np.ones(len(genes), bool)
-        for name, values in free.items():
-            kept &= values >= self.limits[name] if self.objectives.get(name) == MAX else values <= self.limits[name]
-        return kept
+        """bool[n]: where every limit is kept whose cost is known."""
+        return self.excess(genes) <= 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a limit's cost is known: what breaks it need never be evaluated."""
+        return any(name in self.known for name in self.limits)
 
     def invalid(self, values: Values) -> np.ndarray:
         """Where any value is NaN or infinite."""

@@ -27,7 +27,7 @@ import numpy as np
 from hwbench.accuracy.function_scorer import FunctionScorer
 from hwbench.accuracy.known_table import KnownTable, TableScorer, is_table
 from hwbench.accuracy.own_function import OwnFunction
-from hwbench.accuracy.scorer import Scorer
+from hwbench.accuracy.scorer import Scorer, telling_blocks
 from hwbench.accuracy.scoring import Scoring
 from hwbench.core import registry, user_code
 from hwbench.core.command import hint
@@ -44,7 +44,7 @@ from hwbench.optimize.every_row import EVERY_ROW, EveryRow
 from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.loop import Plan, run_trials
 from hwbench.optimize.objective.base import VIOLATION, Objective, make_objective
-from hwbench.optimize.problem import violation
+from hwbench.optimize.problem import NoBlocks, Problem, violation
 from hwbench.optimize.relative_budget import factor_of, in_ms
 from hwbench.optimize.result import SearchResult, followed, result_of, usual, write_trials
 from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
@@ -216,14 +216,27 @@ def _searched(asked: Settings, question: Question, score: Scoring, folder: Path,
     goal = make_objective(asked.objective, asked.bounds, asked.gamma)
     limited = limits_of(space, asked.bounds, question, asked.by_upper, asked.budget_name, asked.budget_factor)
     settings = replace(asked, certified=_certified(limited, asked.by_upper), **_fingerprints(limited))
-    problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited))
-    rng = np.random.default_rng(asked.seed)
-    if asked.strategy == EVERY_ROW and score.candidates is not None:
-        proposer: Strategy = EveryRow(score.candidates)
-    else:
-        proposer = registry.make("strategy", asked.strategy, problem=problem, rng=rng)
-    plan = Plan(space, problem, proposer, goal, limited, asked.evaluations)
+    blocks = () if score.blocks is None else score.blocks.blocks
+    problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited), blocks)
+    proposer = _proposer(asked, problem, score, space)
+    shares = score.blocks if getattr(proposer, "needs_blocks", False) else None
+    plan = Plan(space, problem, proposer, goal, limited, asked.evaluations, shares)
     return _run(plan, score, settings, folder, question.target, tick, anew)
+
+
+def _proposer(asked: Settings, problem: Problem, score: Scoring, space: Space) -> Strategy:
+    """Who proposes architectures."""
+    if asked.strategy == EVERY_ROW and score.candidates is not None:
+        return EveryRow(score.candidates)
+    try:
+        made: Strategy = registry.make(
+            "strategy", asked.strategy, problem=problem, rng=np.random.default_rng(asked.seed)
+        )
+    except NoBlocks as error:
+        known = ", ".join(telling_blocks(space))
+        advice = f"Proxies that do: {known}." if known else f"{space.name} has no blocks with choices of their own."
+        raise UsageError(f"{error} {advice}") from None
+    return made
 
 
 def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: Target, tick: Tick, anew: str) -> SearchResult:

@@ -6,11 +6,11 @@ uint8[genes, n]). The two meet here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hwbench.core.genes import Genes
+from hwbench.core.genes import Block, Genes
 from hwbench.optimize.problem import Problem
 from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
@@ -31,6 +31,7 @@ def problem(
     objectives: Mapping[str, str],
     limits: Mapping[str, float] | None = None,
     known: Mapping[str, Callable[[Genes], np.ndarray]] | None = None,
+    blocks: Sequence[Block] = (),
 ) -> Problem:
     """What a strategy is to solve in this space."""
     return Problem(
@@ -40,4 +41,5 @@ def problem(
         known or {},
         canonical=lambda genes: as_genes(canonical(space, genes.T)),
         wide=[i for i, gene in enumerate(space.genes) if gene.layer is None],
+        blocks=blocks,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hwbench.core.errors import UsageError
-from hwbench.core.genes import Genes, keys
+from hwbench.core.genes import Block, Genes, keys
 from hwbench.optimize.problem import Problem, Values
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.optimize.variation import everything, sample
@@ -20,11 +20,24 @@ GENES = [("a", 4), ("b", 4), ("c", 3), ("only", 1), ("d", 4), ("e", 2), ("f", 3)
 BOTH = {"accuracy": "max", "latency_ms": "min"}
 
 
+def blocks(genes: int) -> list[Block]:
+    """One for every gene, of two kinds."""
+    return [Block(f"part{i}", "odd" if i % 2 else "even", (i,)) for i in range(genes)]
+
+
+def shares(genes: Genes) -> dict[str, np.ndarray]:
+    """What the blocks have of the accuracy; a gene that is 0 makes none of the odd kind."""
+    x = genes.astype(float)
+    weights = np.cos(np.arange(1, x.shape[1] + 1))
+    return {f"part{i}": np.where((x[:, i] > 0) | (i % 2 == 0), x[:, i] * weights[i], np.nan) for i in range(x.shape[1])}
+
+
 def measure(genes: Genes) -> dict[str, np.ndarray]:
     """Values that are functions of the genes: accuracy has pairs that interact, latency is a sum, energy a product."""
     x = genes.astype(float)
     weights = np.cos(np.arange(1, x.shape[1] + 1))
     return {
+        **shares(genes),
         "accuracy": 70 + 3 * x @ weights + np.sin(x[:, 0] * x[:, -1]) - 0.3 * (x**2) @ np.abs(weights),
         "latency_ms": 1 + x @ (1.5 + weights),
         "energy": (1 + x.sum(axis=1)) * (2 + x[:, 1]),
@@ -36,18 +49,23 @@ def _alone(name: str) -> Callable[[Genes], np.ndarray]:
     return lambda genes: measure(genes)[name]
 
 
+def problem_of(genes: Sequence[tuple[str, int]], *given: Any, **named: Any) -> Problem:
+    """A problem that tells blocks apart."""
+    return Problem(genes, *given, **named, blocks=blocks(len(genes)))
+
+
 PROBLEMS = {
-    "one objective": Problem(GENES, {"accuracy": "max"}),
-    "one to minimise, below zero too": Problem(GENES, {"shift": "min"}),
-    "two objectives": Problem(GENES, BOTH),
-    "three objectives": Problem(GENES, {**BOTH, "energy": "min"}),
-    "a limit": Problem(GENES, {"accuracy": "max"}, {"latency_ms": 9.0}),
-    "a limit nobody meets": Problem(GENES, BOTH, {"latency_ms": 0.5}),
-    "a least accuracy": Problem(GENES, BOTH, {"accuracy": 71.0}),
-    "a known cost": Problem(GENES, BOTH, {"energy": 60.0}, {"latency_ms": _alone("latency_ms")}),
-    "a known limit": Problem(GENES, {"accuracy": "max"}, {"latency_ms": 9.0}, {"latency_ms": _alone("latency_ms")}),
-    "everything known": Problem(GENES, BOTH, known={name: _alone(name) for name in BOTH}),
-    "forty genes": Problem([(f"g{i}", 3) for i in range(40)], BOTH),
+    "one objective": problem_of(GENES, {"accuracy": "max"}),
+    "one to minimise, below zero too": problem_of(GENES, {"shift": "min"}),
+    "two objectives": problem_of(GENES, BOTH),
+    "three objectives": problem_of(GENES, {**BOTH, "energy": "min"}),
+    "a limit": problem_of(GENES, {"accuracy": "max"}, {"latency_ms": 9.0}),
+    "a limit nobody meets": problem_of(GENES, BOTH, {"latency_ms": 0.5}),
+    "a least accuracy": problem_of(GENES, BOTH, {"accuracy": 71.0}),
+    "a known cost": problem_of(GENES, BOTH, {"energy": 60.0}, {"latency_ms": _alone("latency_ms")}),
+    "a known limit": problem_of(GENES, {"accuracy": "max"}, {"latency_ms": 9.0}, {"latency_ms": _alone("latency_ms")}),
+    "everything known": problem_of(GENES, BOTH, known={name: _alone(name) for name in BOTH}),
+    "forty genes": problem_of([(f"g{i}", 3) for i in range(40)], BOTH),
 }
 SMALL = {
     "12, one at a time": ((2, 3, 2), 1, {"accuracy": "max"}),
@@ -119,7 +137,7 @@ class StrategyContract(Contract):
 
     def test_architectures_are_canonical(self) -> None:
         """As `problem.canonical` writes them."""
-        problem = Problem([("depth", 5), *((f"layer{i}", 4) for i in range(5))], BOTH, canonical=layers)
+        problem = problem_of([("depth", 5), *((f"layer{i}", 4) for i in range(5))], BOTH, canonical=layers)
         asked = play(self.new(problem), 40)
         self.expect((asked == layers(asked)).all(), "ask", "expected canonical architectures (problem.canonical), found others")
         self.expect_new(asked)
@@ -138,7 +156,7 @@ class StrategyContract(Contract):
     def test_a_small_space_is_exhausted_and_then_nothing_is_asked(self, space: str) -> None:
         """Every architecture once."""
         sizes, n, objectives = SMALL[space]
-        problem = Problem([(f"g{i}", size) for i, size in enumerate(sizes)], objectives)
+        problem = problem_of([(f"g{i}", size) for i, size in enumerate(sizes)], objectives)
         strategy = self.new(problem)
         asked = play(strategy, 1000, n)
         whole = sorted(keys(asked)) == sorted(keys(everything(problem)))
@@ -150,7 +168,7 @@ class StrategyContract(Contract):
 
     def test_a_space_of_one_architecture_is_asked_once(self) -> None:
         """And the search ends."""
-        asked = play(self.new(Problem([("a", 1), ("b", 1)], BOTH)), 10, 3).tolist()
+        asked = play(self.new(problem_of([("a", 1), ("b", 1)], BOTH)), 10, 3).tolist()
         self.expect(asked == [[0, 0]], "ask", f"expected the only architecture, once, found {asked}")
 
     def test_what_is_told_is_not_changed(self) -> None:
@@ -193,7 +211,7 @@ class StrategyContract(Contract):
         """Nothing can be learnt from them."""
 
         def told(genes: Genes) -> Values:
-            return {"accuracy": np.full(len(genes), 50.0), "latency_ms": np.full(len(genes), 3.0)}
+            return {name: np.full(len(genes), 3.0) for name in measure(genes)}
 
         self.expect_enough(play(self.new(PROBLEMS["two objectives"]), 40, told=told), 40)
 

@@ -46,8 +46,9 @@ def short(run, monkeypatch, one_thread) -> Callable[..., dict]:
     monkeypatch.setattr(loop, "BATCH", 10)
 
     def search(out: str, strategy: str, **changes) -> dict:
+        brief = ":population=10,mutants=5,children=5" if strategy.startswith("block_evolution") else ""  # its own batches
         try:
-            return run(out, strategy=strategy, evaluations=45, **changes)
+            return run(out, strategy=strategy + brief, evaluations=45, **changes)
         except UsageError as error:
             if "pip install" in str(error):
                 pytest.skip(str(error))

@@ -67,7 +67,8 @@ def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
         "accuracy", "active_profiling", "equal_work", "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise",
         "objectives", "own_benchmark",
-        "readme_figures", "real_models", "search", "spaces", "targets", "transfer", "trust",
+        "readme_figures", "real_models", "search", "spaces", "t_razor_search", "targets", "transfer",
+        "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name

@@ -19,12 +19,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core import pareto, registry
-from hwbench.core.genes import Genes, keys
+from hwbench.core.errors import UsageError
+from hwbench.core.genes import Block, Genes, keys
 from hwbench.optimize.problem import Problem, Values
 
 
 class Strategy(Protocol):
-    """The contract of a strategy; constructed with (problem, rng)."""
+    """The contract of a strategy; constructed with (problem, rng).
+
+    It may also say `generation`, how many architectures it wants to be asked for at a time, and `needs_blocks = True`: then it
+    is told the shares of the problem's blocks, too.
+    """
 
     name: str
 
@@ -42,6 +47,7 @@ def make_strategy(
     limits: Mapping[str, float] | None = None,
     known: Mapping[str, Callable[[Genes], np.ndarray]] | None = None,
     seed: int = 0,
+    blocks: Sequence[tuple[str, str, Sequence[str]]] = (),
 ) -> Strategy:
     """A strategy for anyone's own table, trainer or space.
 
@@ -52,8 +58,14 @@ def make_strategy(
         limits: Name -> most allowed (least, for an objective to be maximised).
         known: Costs that are free: name -> function of uint8[n, genes] that returns n numbers.
         seed: Same seed, same questions.
+        blocks: (name, kind, names of its genes) of parts whose shares in the accuracy are told, too, under their names: some
+            strategies evolve these. Blocks of one kind are compared with each other; NaN where an architecture lacks one.
     """
-    problem = Problem(genes, objectives or {}, limits or {}, known or {})
+    at = {gene: i for i, (gene, _) in enumerate(genes)}
+    if foreign := [gene for _, _, own in blocks for gene in own if gene not in at]:
+        raise UsageError(f"blocks: '{foreign[0]}' is no gene; those are {', '.join(at)}.")
+    parts = [Block(block, kind, tuple(at[gene] for gene in own)) for block, kind, own in blocks]
+    problem = Problem(genes, objectives or {}, limits or {}, known or {}, blocks=parts)
     made: Strategy = registry.make(
         "strategy", registry.named("strategy", name), problem=problem, rng=np.random.default_rng(seed)
     )
