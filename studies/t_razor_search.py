@@ -1,4 +1,4 @@
-"""A whole T-Razor search on two cores: DSS++ and block-wise evolution under a latency budget, its speed, and the winner measured.
+"""A whole T-Razor search on two cores: DSS++ and block-wise evolution under a latency budget, the winner measured.
 
     python -m studies.t_razor_search --workspace W
 
@@ -151,7 +151,8 @@ def _batched(shortcut: Callable[..., Any], population: np.ndarray, size: int) ->
 
 def _tau(exact: SynapticProxy, one: Any, other: Any) -> float:
     scores = NetworkScores(exact, registry.get("space", SPACE))
-    return float(kendalltau(*(scores.combined(each).values for each in (one, other))).statistic)
+    tau: float = kendalltau(*(scores.combined(each).values for each in (one, other))).statistic
+    return tau
 
 
 def predictor(run: Run) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def predictor(run: Run) -> dict[str, Any]:
                 holdout=4 if run.tiny else 20, policy=scale.network_policy, tick=tick,
             )  # fmt: skip
     facts = models.choose(space, "min", target).latency.facts.document()
-    return {"predictor": facts}
+    return dict(facts)
 
 
 def searched(run: Run, stage: str, strategy: str) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def _speed_said(told: Mapping[str, Any]) -> list[str]:
         f"Processor time per network of {SPACE}, one thread, {len(plain)} networks in turns in one process.",
         markdown.table(["score", "median s", "least s", "most s"], rows),
         f"Plain over exact: {np.median(plain / exact):.1f} times (median of the ratios). The public code was seen to take "
-        f"{REFERENCE_SECONDS} s on another machine. Exact terms differ from the plain code's in float64 by at most {worst:.1e}. "
+        f"{REFERENCE_SECONDS} s on another machine. Exact terms differ from plain ones in float64 by at most {worst:.1e}. "
         f"Kendall's tau of the shortcut's scores to the exact ones on {told['tau_on']} networks: {told['tau']:.4f}.",
     ]
 
@@ -260,8 +261,8 @@ def _search_said(results: Results, options: Mapping[str, Any]) -> list[str]:
     head = ["strategy", "scores", "seconds", "memory MB", "DSS++", "predicted ms", "measured ms", "budget kept", "params M"]
     said = (
         f"Budget {first['budget_ms']:.2f} ms ({options['budget']:g} of the largest network's), certified by upper bounds; "
-        f"{options['workers']} processes. Seconds and memory are of the whole command, start-up, the shortcut's check of itself "
-        "and everything written included; memory is the sum over its processes. The score is no accuracy: networks were never "
+        f"{options['workers']} processes. Seconds and memory are of the whole command, with start-up, the shortcut's check of "
+        "itself and everything written; memory is the sum over its processes. The score is no accuracy: networks were never "
         "trained. DSS++ is ranked among the same sample of the space in all three."
     )
     days = f"T-Razor's own search is published with {PUBLISHED_GPU_DAYS} GPU days ({PUBLISHED_GPU_DAYS * 86_400:.0f} s)."

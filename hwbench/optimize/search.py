@@ -229,9 +229,7 @@ def _proposer(asked: Settings, problem: Problem, score: Scoring, space: Space) -
     if asked.strategy == EVERY_ROW and score.candidates is not None:
         return EveryRow(score.candidates)
     try:
-        made: Strategy = registry.make(
-            "strategy", asked.strategy, problem=problem, rng=np.random.default_rng(asked.seed)
-        )
+        made: Strategy = registry.make("strategy", asked.strategy, problem=problem, rng=np.random.default_rng(asked.seed))
     except NoBlocks as error:
         known = ", ".join(telling_blocks(space))
         advice = f"Proxies that do: {known}." if known else f"{space.name} has no blocks with choices of their own."

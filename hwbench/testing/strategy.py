@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,9 @@ def _alone(name: str) -> Callable[[Genes], np.ndarray]:
     return lambda genes: measure(genes)[name]
 
 
-def problem_of(genes: Sequence[tuple[str, int]], *given: Any, **named: Any) -> Problem:
+def problem_of(genes: Sequence[tuple[str, int]], objectives: Mapping[str, str], *given: Any, **named: Any) -> Problem:
     """A problem that tells blocks apart."""
-    return Problem(genes, *given, **named, blocks=blocks(len(genes)))
+    return replace(Problem(genes, objectives, *given, **named), blocks=blocks(len(genes)))
 
 
 PROBLEMS = {
@@ -182,7 +183,8 @@ class StrategyContract(Contract):
             before = asked.copy(), {key: value.copy() for key, value in values.items()}
             strategy.tell(asked, values)
             strategy.ask(1)
-            kept = (asked == before[0]).all() and all((values[key] == before[1][key]).all() for key in values)
+            same = (np.array_equal(values[key], before[1][key], equal_nan=True) for key in values)
+            kept = np.array_equal(asked, before[0]) and all(same)
             self.expect(kept, "tell", "expected that the arrays it is given stay as they are")
 
     @cases(problem=["one objective", "two objectives", "a limit"])

@@ -98,7 +98,8 @@ class BlockEvolution:
         self._genes, self._shares = self._genes[keep], self._shares[keep]
         self._losses, self._violation = self._losses[keep], self._violation[keep]
         scores = standing(self._shares, self._kinds)
-        found, whole = [], self._mutants + self._children
+        found: list[Genes] = []
+        whole = self._mutants + self._children
         for _ in range(TRIES):
             missing = whole - sum(map(len, found))
             if missing <= 0:
