@@ -153,12 +153,19 @@ VERBS: Mapping[str, Verb] = {
     "export": _one("arch out space index batch weights json"),
     "profile": Verb(
         (
-            _mode(f"space {TARGET} level again until {EFFORT}", "--space", "space"),
-            _mode(f"kernels {TARGET} again {EFFORT}", "--kernels", "kernels"),
+            _mode(f"space {TARGET} level again doubtful until {EFFORT}", "--space", "space"),
+            _mode(f"kernels {TARGET} again doubtful {EFFORT}", "--kernels", "kernels"),
             # The batch of a model is a side of its inputs: --shape.
-            _mode(f"model shape fill {TARGET.replace('batch ', '')} again {EFFORT}", "--model", "model"),
+            _mode(f"model shape fill {TARGET.replace('batch ', '')} again doubtful {EFFORT}", "--model", "model"),
         ),
-        (Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),),
+        (
+            Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),
+            Only(
+                ("doubtful",),
+                "without --again or --until, which choose the rows",
+                lambda given: not {"again", "until"} & {*given},
+            ),
+        ),
     ),
     "lut diff": _one("a b setting everything wide json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
     "lut compare": _one(f"runtime out wide json {TARGET}"),

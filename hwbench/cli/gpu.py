@@ -110,7 +110,7 @@ def predict(
     known = f"{len(seen)} measured ops" if measured is not None else "its data sheet only"
     console.table(f"ms on {sheet.name}, from {known}; {len(ops)} ops -> {output}", rows, wide=wide)
     if unread:
-        typer.echo(f"Columns kept but not read: {', '.join(unread)}.")
+        console.say(f"Columns kept but not read: {', '.join(unread)}.")
 
 
 def _percent(share: float | None) -> float | None:

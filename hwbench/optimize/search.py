@@ -32,7 +32,7 @@ from hwbench.accuracy.scoring import Scoring
 from hwbench.core import registry, user_code
 from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.core.files import read_json, write_json
+from hwbench.core.files import only_writer, read_json, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
@@ -144,14 +144,14 @@ def search(
         raise UsageError(
             f"A score by {proxy or accuracy} is a look-up, no further process makes it faster: leave out --workers."
         )
-    with score:
+    with score, only_writer(folder / "search"):
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
         asked = replace(asked, strategy=strategy, evaluations=evaluations, accuracy=own)
         anew = _anew(asked, accuracy, places, uncertified)
         found = _searched(asked, question, score, folder, tick, anew)
-    document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
-    write_json(folder / RESULT_NAME, document)
-    (folder / NEAREST_NAME).unlink(missing_ok=True)
+        document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
+        write_json(folder / RESULT_NAME, document)
+        (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
 
 

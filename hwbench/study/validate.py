@@ -33,6 +33,7 @@ from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of, grid_siz
 from hwbench.core import jsonl, registry
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
+from hwbench.core.files import only_writer
 from hwbench.core.genes import Genes
 from hwbench.core.process_pool import Workers
 from hwbench.core.progress import Tick, keep, no_tick, step
@@ -235,7 +236,8 @@ def validate(
     with step(f"reading {table}"):
         rows = registry.get("benchmark", table).read(folder)
     plan.check_table(rows)
-    results, failed = _results(plan.runs(), folder, Path(out), workers, executor, tick)
+    with only_writer(Path(out) / "runs"):
+        results, failed = _results(plan.runs(), folder, Path(out), workers, executor, tick)
     about = {
         "table": table,
         "data_sha256": rows.fingerprint(devices),

@@ -252,6 +252,18 @@ def test_a_table_that_is_newer_than_its_predictor(fitted):
     assert "is newer than this predictor" not in ask(*SEARCH[:-1], "another")
 
 
+@runs("cli/profile.py:_say_how_to_go_on")
+def test_rows_that_were_left_in_doubt(here, monkeypatch, fast_policy):
+    profile = ("profile", *OWN)
+    with monkeypatch.context() as patch:
+        one = replace(fast_policy, min_processes=1, max_processes=1)
+        patch.setattr("hwbench.profiler.policy.Policy", lambda *_, **__: one)
+        said = ask(*profile)
+    assert "only 1 of 3 processes" in said
+    assert "; 0 measured now" in ask(*profile)
+    assert re.search(r"; [1-9]\d* measured now", paste(said))
+
+
 # Searches
 
 

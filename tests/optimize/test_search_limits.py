@@ -210,7 +210,7 @@ def test_a_limit_on_the_command_line(workspace, tmp_path, budget, limits):
     command = [sys.executable, "-m", "hwbench.cli.main", "search", "--space", SPACE, "--budget-ms", repr(budget), *asked]
     command += ["--evaluations", "200", "--workspace", str(workspace), "--out", str(tmp_path / "s")]
     env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert f"params_m <= {limits['params_m']:g}" in done.stdout
     assert json.loads((tmp_path / "s" / "search.json").read_text())["search"]["limits"] == limits
