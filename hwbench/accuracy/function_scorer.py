@@ -86,6 +86,7 @@ class FunctionScorer:
 
     expensive = True
     candidates: Genes | None = None
+    compiled = None
 
     def __init__(
         self,

@@ -193,6 +193,7 @@ class TableScorer:
     """The accuracies of a space by a table: a look-up."""
 
     expensive = False
+    compiled = None
 
     def __init__(self, table: KnownTable, space: Space) -> None:
         self._table, self._space = table, space

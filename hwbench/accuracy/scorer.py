@@ -24,6 +24,7 @@ from hwbench.accuracy.shortcut import scores_of
 from hwbench.core import registry
 from hwbench.core.genes import Genes
 from hwbench.space.base import Population
+from hwbench.space.compiled import CompiledSum
 
 
 def score(proxy: str, space: str, genes: bytes) -> float:
@@ -68,6 +69,7 @@ class Scorer:
             self._here: Any = scores_of(part, known, workspace, self._asking)
         else:
             self._here = part.compile(known)
+        self.compiled = self._here if isinstance(self._here, CompiledSum) else None
 
     def __enter__(self) -> Scorer:
         return self

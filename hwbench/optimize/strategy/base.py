@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core import pareto, registry
+from hwbench.core.factors import Factor
 from hwbench.core.genes import Genes, keys
 from hwbench.optimize.problem import Problem, Values
 
@@ -42,6 +43,7 @@ def make_strategy(
     limits: Mapping[str, float] | None = None,
     known: Mapping[str, Callable[[Genes], np.ndarray]] | None = None,
     seed: int = 0,
+    additive: Mapping[str, Sequence[Factor]] | None = None,
 ) -> Strategy:
     """A strategy for anyone's own table, trainer or space.
 
@@ -52,8 +54,9 @@ def make_strategy(
         limits: Name -> most allowed (least, for an objective to be maximised).
         known: Costs that are free: name -> function of uint8[n, genes] that returns n numbers.
         seed: Same seed, same questions.
+        additive: Name -> [(genes, table)] for what is the sum of tables over a few genes each (`exact` needs that).
     """
-    problem = Problem(genes, objectives or {}, limits or {}, known or {})
+    problem = Problem(genes, objectives or {}, limits or {}, known or {}, additive=additive or {})
     made: Strategy = registry.make(
         "strategy", registry.named("strategy", name), problem=problem, rng=np.random.default_rng(seed)
     )
@@ -90,6 +93,11 @@ class Archive:
         """float[n]: 0 where all limits are kept, infinite where invalid."""
         return self._violation[: self._n]
 
+    @property
+    def evaluated(self) -> np.ndarray:
+        """bool[n]: where every objective has a value; not where it is invalid, or was not evaluated as it breaks a limit."""
+        return np.asarray(np.isfinite(self.losses).all(axis=1))
+
     def value(self, name: str) -> np.ndarray:
         """The values of that name, in order of evaluation."""
         return self._values[name][: self._n]
@@ -125,7 +133,7 @@ class Archive:
         if not np.isfinite(least):
             return np.empty(0, int)
         mine = np.flatnonzero(self.violation <= max(least, 0.0))
-        return np.asarray(mine[pareto.front(self.losses[mine])])
+        return np.asarray(mine[pareto.front(self.losses[mine])]) if self.evaluated[mine].any() else mine
 
 
 @contextmanager
