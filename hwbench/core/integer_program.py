@@ -9,7 +9,8 @@ reads are its own. Tables that share the same genes, have equal numbers and own 
 layers of a network): only how many of them take each choice is a variable, so that no permutation is looked at twice.
 
 HiGHS (Huangfu and Hall 2018, in scipy) solves it by branch and bound. It may break a limit by its tolerance; so its answer is
-checked by `kept`, and where it is beyond, asked again with less room. The bound stays that of the whole room.
+checked by `kept`, which must allow for rounding, and where it is beyond, asked again with less room. The bound stays that of the
+whole room.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class _Program:
         self._choice = {gene: self._columns(np.ones(sizes[gene]), True) for gene in shared}
         for columns in self._choice.values():
             self._row([(columns, 1.0)], 1.0, 1.0)
-        self._joint = {(gene,): columns for gene, columns in self._choice.items()}
+        self._joint: dict[tuple[int, ...], np.ndarray] = {(gene,): columns for gene, columns in self._choice.items()}
         for genes in sorted({block.shared for block in blocks if len(block.shared) > 1}):
             self._joint[genes] = self._joint_choices(genes)
         self._tie([genes for genes in self._joint if len(genes) > 1])

@@ -1,7 +1,7 @@
 """The ask-score-tell loop: every batch is logged as it is scored, and a log is replayed before anything is scored again.
 
-Where a score is dear and limits are hard, what breaks a limit is not scored: its costs are known, the strategy is told how far it
-breaks them, and it is no evaluation. Such architectures stand in the log, marked, and are no trials.
+Where a score is dear and limits are hard, what breaks a limit is not scored: its costs are known, the strategy is told how far
+it breaks them, and it is no evaluation. Such architectures stand in the log, marked, and are no trials.
 
 A log of an earlier version says nothing of that. Where strategies ask otherwise by now, what it holds is told as it is, and the
 search goes on from there.

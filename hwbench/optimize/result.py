@@ -69,7 +69,7 @@ class SearchResult:
     unscored: int = 0
     """Architectures that were asked for and not scored, as they break a limit: they are none of the evaluated."""
     proof: Mapping[str, float] | None = None
-    """Of a strategy that proves its answer: the winner's `value`, the `bound` that none within the limits exceeds, the `gap`."""
+    """Of a strategy that proves its answer: the winner's `value`, the `bound` that none within limits exceeds, the `gap`."""
     chosen: str | None = None
     """How strategy and number of evaluations were chosen, where that was left to the search."""
     seconds: float = 0.0

@@ -89,6 +89,13 @@ def test_violations_are_relative_sums_towards_the_forbidden_side():
     assert problem.order(told).tolist() == [0, 2, 1, 3]
 
 
+def test_a_sum_that_is_beyond_a_limit_by_rounding_keeps_it():
+    """0.1 + 0.2 within 0.3."""
+    problem = Problem(GENES, BOTH, {"latency_ms": 0.3, "accuracy": 0.1 + 0.2})
+    told = {"accuracy": np.array([0.3, 0.3, 0.3 - 1e-9]), "latency_ms": np.array([0.1 + 0.2, 0.3 + 1e-9, 0.3])}
+    assert (problem.violation(told) > 0).tolist() == [False, True, True]
+
+
 def test_what_was_not_evaluated_as_it_breaks_a_limit_stands_where_that_puts_it():
     """Behind all that keep the limits and before what is broken more; what fails within the limits is last, as ever."""
     problem = Problem(GENES, {"accuracy": "max"}, {"latency_ms": 10})

@@ -16,7 +16,7 @@ from hwbench.network.graph import Tensor
 from hwbench.optimize.cost_kind import Question
 from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.optimize.limit import limits_of
-from hwbench.optimize.problem import NotAdditive, Problem
+from hwbench.optimize.problem import NotAdditive, Problem, violation
 from hwbench.optimize.result import SearchResult
 from hwbench.optimize.space_problem import as_population, factors, problem
 from hwbench.optimize.strategy.exact import Exact
@@ -95,7 +95,12 @@ def test_the_best_is_that_of_every_architecture(name):
     """The score under no limit but a loose one, under several, on the very cost of an architecture, and beyond the least."""
     score, worth, costs = listed(name)
     space, rng = SMALL[name], np.random.default_rng(0)
-    asked = [{"macs_m": 1.0}, {"macs_m": 0.3}, {"params_m": 0.5, "macs_m": 0.2}, {"params_m": 0.2, "flops_m": 0.05, "macs_m": 0.4}]
+    asked = [
+        {"macs_m": 1.0},
+        {"macs_m": 0.3},
+        {"params_m": 0.5, "macs_m": 0.2},
+        {"params_m": 0.2, "flops_m": 0.05, "macs_m": 0.4},
+    ]
     asked += [{"memory_mb": 0.0}, dict(zip(COSTS, rng.uniform(0.05, 0.6, len(COSTS)), strict=True))]
     for shares in asked:
         bounds = {cost: float(np.quantile(costs[cost][1], share, method="lower")) for cost, share in shares.items()}
@@ -105,7 +110,7 @@ def test_the_best_is_that_of_every_architecture(name):
 
 
 def expect_best(space, score, worth, costs, bounds):
-    kept = np.all([costs[cost][1] <= most for cost, most in bounds.items()], axis=0)
+    kept = violation({cost: costs[cost][1] for cost in bounds}, bounds) <= 0
     limits = {cost: costs[cost][0] for cost in bounds}
     sums = {"accuracy": factors(1.0, score), **{name: factors(*limit.compared_sum) for name, limit in limits.items()}}
     known = {name: lambda genes, limit=limit: limit.compared(as_population(genes)) for name, limit in limits.items()}
@@ -120,7 +125,7 @@ def expect_best(space, score, worth, costs, bounds):
     assert (activity.canonical(space, found) == found).all()
     assert score(found)[0] == pytest.approx(worth[kept].max(), rel=1e-12)
     assert strategy.proof.gap < 1e-6
-    assert all(limit.compared(found)[0] <= bounds[name] for name, limit in limits.items())
+    assert violation({name: limit.compared(found) for name, limit in limits.items()}, bounds) <= 0
 
 
 def test_a_cost_may_be_minimised_and_the_score_be_the_limit():
@@ -168,7 +173,7 @@ def test_a_search_is_one_evaluation_and_says_what_is_proven(search, budget, limi
     assert result.found == f"there is, as integer programming proves (gap {proof['gap']:.2g}),"
     for seed in range(2):
         other = search(f"other{seed}", strategy="evolution", evaluations=600, seed=seed, **asked)["search"]
-        assert max(each["accuracy"] for each in other["finalists"]) <= proof["bound"]
+        assert max(each["accuracy"] for each in other["finalists"]) <= proof["bound"] * (1 + 1e-12)
         assert other["proof"] is None
 
 
@@ -178,7 +183,9 @@ def test_that_nothing_keeps_the_limits_is_proven_and_answered_with_what_comes_ne
     with pytest.raises(InfeasibleBudget) as error:
         search(limits={"params_m": 5.2, "macs_m": 1100.0})
     text = one_line(error)
-    assert text.startswith("No architecture of autoformer-tiny meets params_m <= 5.2 and macs_m <= 1100 together: integer programming")
+    assert text.startswith(
+        "No architecture of autoformer-tiny meets params_m <= 5.2 and macs_m <= 1100 together: integer programming"
+    )
     assert error.value.nearest[0]["broken"] > 0
     assert (tmp_path / "exact" / "nearest.json").exists()
 
@@ -206,7 +213,9 @@ def test_the_command_prints_the_proof_and_the_report_tells_it(search, workspace,
     cli._show(done, False)
     shown = capsys.readouterr().out
     proof = done["search"]["proof"]
-    assert f"proven best: {proof['value']:.9g}, none within the limits above {proof['bound']:.9g}, gap" in " ".join(shown.split())
+    assert f"proven best: {proof['value']:.9g}, none within the limits above {proof['bound']:.9g}, gap" in " ".join(
+        shown.split()
+    )
     hwbench.verify(tmp_path / "exact", workspace=workspace)
     hwbench.report(tmp_path / "exact", workspace=workspace)
     assert "there is, as integer programming proves (gap" in (tmp_path / "exact" / "report.md").read_text()

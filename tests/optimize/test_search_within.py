@@ -1,4 +1,4 @@
-"""What breaks a limit that is known cheaply is never scored where a score is dear: whatever asks, however tight the limits are."""
+"""What breaks a limit that is known cheaply is never scored where a score is dear, whatever asks, however tight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.optimize.searches import FILES, SPACE, one_line, trials, without_seco
 
 EVALUATIONS = 45
 LIMITS = {"macs_m": 1200.0}
-"""A limit that 4 of 1,000 networks of autoformer-tiny keep."""
+"""The least is 1,166; next to no random network of autoformer-tiny keeps it."""
 
 
 @pytest.fixture
@@ -69,9 +69,11 @@ def test_upper_bounds_are_what_is_compared(search, paid, workspace, budget):
     assert not (compared("latency_ms", paid, workspace) <= 0.85 * budget).all()
 
 
-@pytest.mark.parametrize("strategy", ["evolution:population=15,parents=6", "random", "nsga2:population=8", "local", "bayesian:start=10"])
+@pytest.mark.parametrize(
+    "strategy", ["evolution:population=15,parents=6", "random", "nsga2:population=8", "local", "bayesian:start=10"]
+)
 def test_whoever_asks_beyond_a_limit_is_told_how_far_and_nothing_is_paid(search, paid, tmp_path, strategy):
-    """The strategies that know nothing of costs: what they ask for beyond stands in the log, with its costs, and is no trial."""
+    """Strategies that know nothing of costs: what they ask for beyond stands in the log, with its costs, and is no trial."""
     limits = {"macs_m": 1400.0}
     about = search(strategy=strategy, limits=limits, evaluations=30)["search"]
     assert about["evaluated"] == len(paid) == len(trials(tmp_path / "own")) == 30
@@ -84,7 +86,7 @@ def test_whoever_asks_beyond_a_limit_is_told_how_far_and_nothing_is_paid(search,
 
 
 def test_a_tight_limit_is_approached_by_a_strategy_that_knows_no_costs(search):
-    """Four of a thousand keep it: evolution is told how far others break it, and needs far fewer questions than chance."""
+    """Evolution is told how far others break it."""
     about = search(strategy="evolution:population=60,parents=20")["search"]
     assert about["evaluated"] == EVALUATIONS
     assert about["unscored"] < 2500
@@ -123,7 +125,8 @@ def test_a_log_of_an_earlier_version_is_told_and_gone_on_from(search, paid, tmp_
     (old / "trials.jsonl").write_text(json.dumps(entry, separators=(",", ":")) + "\n")
     paid.clear()
     whole = without_seconds(search("old"))
-    assert (whole["search"]["evaluated"], whole["search"]["feasible"] + whole["search"]["invalid"]) == (EVALUATIONS, EVALUATIONS - 20)
+    macs = [dict(each["costs"])["macs_m"] for each in trials(old)]
+    assert (len(macs), min(macs[:20]) > LIMITS["macs_m"], max(macs[20:]) <= LIMITS["macs_m"]) == (EVALUATIONS, True, True)
     assert len(paid) == EVALUATIONS - 20
     log = (old / "trials.jsonl").read_bytes()
     (old / "trials.jsonl").write_bytes(log[: log.index(b"\n", log.index(b"\n") + 1) + 30])
@@ -133,7 +136,7 @@ def test_a_log_of_an_earlier_version_is_told_and_gone_on_from(search, paid, tmp_
 
 def test_a_cheap_score_and_a_soft_objective_look_at_everything(search, paid, workspace, tmp_path):
     """A look-up costs nothing, and the way to the best may lead past a limit; a soft objective has nothing to rule out."""
-    about = search("cheap", accuracy=None, strategy="random")["search"]
+    about = search("cheap", accuracy=None, strategy="random", limits={"macs_m": 1400.0})["search"]
     assert (about["evaluated"], about["unscored"]) == (EVALUATIONS, 0)
     assert about["feasible"] < EVALUATIONS
     soft = search("soft", objective="mnasnet-soft", strategy="random")["search"]
@@ -143,9 +146,9 @@ def test_a_cheap_score_and_a_soft_objective_look_at_everything(search, paid, wor
 def test_a_strategy_that_never_finds_its_way_ends_and_pays_nothing(search, paid, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "MOST_UNSCORED", 200)
     with pytest.raises(UsageError) as error:
-        search(strategy="random", limits={"macs_m": 1101.0})
+        search(strategy="random", limits={"macs_m": 1175.0})
     text = one_line(error)
-    assert text.startswith("No architecture that meets macs_m <= 1101 was found, so none was scored. Some do, such as {")
+    assert text.startswith("No architecture that meets macs_m <= 1175 was found, so none was scored. Some do, such as {")
     assert not paid
 
 
@@ -158,8 +161,8 @@ def test_limits_that_nobody_keeps_are_answered_before_anything_is_paid(search, p
 
 
 TIGHT = {
-    "autoformer-tiny": {"macs_m": 1.001},
-    "autoformer-small": {"params_m": 1.002, "macs_m": 1.004},
+    "autoformer-tiny": {"macs_m": 1.015},
+    "autoformer-small": {"params_m": 1.02, "macs_m": 1.02},
     "nasvit": {"macs_m": 1.02, "params_m": 1.1},
     "bert": {"macs_m": 1.01},
 }

@@ -2,8 +2,8 @@
 
 An objective is made with budgets, e.g. `limits={"latency_ms": 12.0, "params_m": 8.0}`, and given the accuracy and every
 limited cost of architectures. Most make one number of them, the `fitness`. One that rules out who breaks a budget names costs
-among its `limits`: such architectures stand behind all others, by how far they break them (problem.violation). A NaN (evaluated,
-and invalid) stays one.
+among its `limits`: such architectures stand behind all others, by how far they break them (problem.violation). A NaN
+(evaluated, and invalid) stays one.
 """
 
 from __future__ import annotations

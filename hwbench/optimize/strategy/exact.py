@@ -91,7 +91,9 @@ class Exact:
                 self._nodes,
             )
         except TooEntangled as error:
-            raise NotAdditive(f"Strategy exact cannot write this space out as a sum: {error}. Choose another --strategy.") from None
+            raise NotAdditive(
+                f"Strategy exact cannot write this space out as a sum: {error}. Choose another --strategy."
+            ) from None
         if found.choices is None:
             return np.empty((0, len(self._problem.genes)), np.uint8), Proof(None, sign * found.bound)
         best = self._problem.canonical(found.choices[None])

@@ -67,7 +67,11 @@ def test_limits_are_kept_as_whoever_computes_them_says():
 def test_it_is_public_python():
     gains, prices = [((i,), np.array([0.0, 2.0, 3.0])) for i in range(4)], [((i,), np.array([0.0, 1.0, 2.0])) for i in range(4)]
     strategy = hwbench.make_strategy(
-        "exact", [(f"block{i}", 3) for i in range(4)], {"worth": "max"}, {"price": 5.0}, additive={"worth": gains, "price": prices}
+        "exact",
+        [(f"block{i}", 3) for i in range(4)],
+        {"worth": "max"},
+        {"price": 5.0},
+        additive={"worth": gains, "price": prices},
     )
     assert np.bincount(strategy.ask(1)[0]).tolist() == [0, 3, 1]
     assert strategy.proof.value == 9.0
