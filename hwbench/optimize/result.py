@@ -160,13 +160,15 @@ def proof_of(plan: Plan) -> dict[str, float] | None:
     return None if proof is None or proof.value is None else {name: getattr(proof, name) for name in ("value", "bound", "gap")}
 
 
-def spared(plan: Plan, trials: Trials) -> list[str]:
-    """What to know of architectures that were not scored, and of a search that ended early for them."""
-    if not trials.unscored:
-        return []
-    few = len(trials) < plan.evaluations
-    ended = f"; the search ended after {len(trials)} of {plan.evaluations} evaluations" if few else ""
-    return [f"{trials.unscored} more were asked for and not scored, as they break a limit{ended}"]
+def spared(plan: Plan, score: Scoring, trials: Trials) -> list[str]:
+    """What to know of architectures that were not scored, and of a search for which there were too few."""
+    notes = []
+    if trials.unscored:
+        notes.append(f"{trials.unscored} more were asked for and not scored, as they break a limit")
+    if score.expensive and len(trials) < plan.evaluations:
+        why = "the strategy found no others within the limits" if plan.objective.hard else "the strategy found no others"
+        notes.append(f"the search ended after {len(trials)} of {plan.evaluations} evaluations: {why}")
+    return notes
 
 
 def usual(space: Space, limit: Limit, tried: np.ndarray) -> dict[str, float]:

@@ -260,7 +260,7 @@ def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: T
             for name, chosen in used.items()
         },
         usual={limit.name: usual(plan.space, limit, trials.values[limit.compared_name]) for limit in plan.limits},
-        notes=[*score.notes(), *followed(plan, score, trials, settings), *spared(plan, trials)],
+        notes=[*score.notes(), *followed(plan, score, trials, settings), *spared(plan, score, trials)],
     )
 
 
