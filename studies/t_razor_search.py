@@ -146,7 +146,8 @@ def _batched(shortcut: Callable[..., Any], population: np.ndarray, size: int) ->
     started = time.process_time()
     for at in range(0, population.shape[1], size):
         shortcut(population[:, at : at + size])
-    return 1e3 * (time.process_time() - started) / population.shape[1]
+    milliseconds: float = 1e3 * (time.process_time() - started) / population.shape[1]
+    return milliseconds
 
 
 def _tau(exact: SynapticProxy, one: Any, other: Any) -> float:

@@ -30,6 +30,7 @@ from hwbench.core.genes import Genes
 from hwbench.core.progress import keep
 from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 from hwbench.space.values import to_values
 
 JOURNAL_NAME = "accuracies.jsonl"
@@ -88,6 +89,7 @@ class FunctionScorer:
     expensive = True
     candidates: Genes | None = None
     blocks: BlockShares | None = None
+    compiled: CompiledSum | None = None
 
     def __init__(
         self,

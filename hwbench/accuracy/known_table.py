@@ -28,6 +28,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
 from hwbench.space.activity import active, canonical, valid
 from hwbench.space.base import Gene, Population, Space
+from hwbench.space.compiled import CompiledSum
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,6 +196,7 @@ class TableScorer:
 
     expensive = False
     blocks: BlockShares | None = None
+    compiled: CompiledSum | None = None
 
     def __init__(self, table: KnownTable, space: Space) -> None:
         self._table, self._space = table, space

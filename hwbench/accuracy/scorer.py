@@ -86,6 +86,7 @@ class Scorer:
         else:
             self._here = part.compile(known)
         self.blocks: BlockShares | None = block_shares(known, self._here.by_node) if _tells_blocks(part, self._here) else None
+        self.compiled = self._here if isinstance(self._here, CompiledSum) else None
 
     def __enter__(self) -> Scorer:
         return self

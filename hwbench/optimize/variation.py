@@ -13,7 +13,7 @@ TRIES, DRAWS = 20, 2000
 """How often new architectures are drawn before a search gives up. In a space too large to be listed it gives up after TRIES
 more tries than it takes to draw DRAWS architectures; the space then counts as exhausted."""
 MORE, PARENTS = 10, 100
-"""Architectures within limits are chosen from so many times as many, so that they are not alike; those varied to find them."""
+"""So many times as many are found within limits as are asked for, so that not all are alike; so many are varied for that."""
 
 
 def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:

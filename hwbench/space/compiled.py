@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwbench.core.errors import UsageError
+from hwbench.core.factors import Factor, spread
 from hwbench.network.spec import OpSpec
 from hwbench.space import activity, slots
 from hwbench.space.base import Population, Space
-from hwbench.space.elimination import Factor, least, spread
+from hwbench.space.elimination import least
 
 MERGED_ENTRIES = 4096
 """Largest merged table: 32 KiB of float64, what a first-level cache holds."""

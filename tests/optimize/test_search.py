@@ -23,7 +23,8 @@ from tests.optimize.searches import EVALUATIONS, FILES, SPACE, one_line, trials,
 # The seed
 
 
-every_strategy = pytest.mark.parametrize("strategy", registry.names("strategy"))
+every_strategy = pytest.mark.parametrize("strategy", [name for name in registry.names("strategy") if name != "exact"])
+"""Strategy exact asks once: test_search_exact.py."""
 
 
 @pytest.fixture
