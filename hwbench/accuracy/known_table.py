@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.scoring import Done, Scores, nobody
 from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
 from hwbench.space.activity import active, canonical, valid
 from hwbench.space.base import Gene, Population, Space
+from hwbench.space.compiled import CompiledSum
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,6 +195,8 @@ class TableScorer:
     """The accuracies of a space by a table: a look-up."""
 
     expensive = False
+    blocks: BlockShares | None = None
+    compiled: CompiledSum | None = None
 
     def __init__(self, table: KnownTable, space: Space) -> None:
         self._table, self._space = table, space

@@ -44,6 +44,7 @@ class SynapticProxy(NetworkProxy):
     unit = "synaptic diversity + saliency"
     terms = ("diversity", "saliency")
     measures = "synaptic"
+    version = 2
     own_input, own_batch = "ones", 1
 
     def __init__(

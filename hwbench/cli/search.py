@@ -138,6 +138,10 @@ def _show(done: dict[str, Any], wide: bool) -> None:
     shown = {"#": "#", **{name: head for name, head in columns.items() if name in rows[0]}}
     title = f"{asked.space} within {asked.asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget"
     console.table(title, rows, shown, wide)
+    if proof := about["proof"]:
+        typer.echo(
+            f"proven best: {proof['value']:.9g}, none within the limits above {proof['bound']:.9g}, gap {proof['gap']:.2g}"
+        )
     if about["failed"]:
         reasons = "; ".join(f"{count} x {why}" for why, count in about["failed"].items())
         console.say(

@@ -12,6 +12,8 @@ from hwbench.optimize.problem import Problem
 TRIES, DRAWS = 20, 2000
 """How often new architectures are drawn before a search gives up. In a space too large to be listed it gives up after TRIES
 more tries than it takes to draw DRAWS architectures; the space then counts as exhausted."""
+MORE, PARENTS = 10, 100
+"""So many times as many are found within limits as are asked for, so that not all are alike; so many are varied for that."""
 
 
 def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:
@@ -116,6 +118,41 @@ def sample_new(problem: Problem, n: int, rng: np.random.Generator, seen: Seen) -
         rest = rest[seen.unknown(rest)]
         drawn.append(seen.new(rest[rng.permutation(len(rest))[:missing]]))
     return np.concatenate(drawn)
+
+
+def sample_within(problem: Problem, n: int, rng: np.random.Generator, seen: Seen, start: Genes) -> Genes:
+    """Up to n unseen architectures that keep every known limit; fewer only where no more are found.
+
+    Random ones at first. Where limits are so tight that these are too few, whoever breaks limits least is varied until limits
+    are kept, and whoever keeps them is varied further; those of `start` count, too. Nothing is remembered as seen.
+    """
+    listed = problem.size <= ENUMERABLE
+    drawn = everything(problem) if listed else np.concatenate([start, sample(problem, DRAWS, rng)])
+    within = _fresh_within(problem, drawn, seen)
+    best, excess = _nearest(problem, drawn, rng)
+    idle = 0
+    while not listed and len(within) < MORE * n and idle < TRIES:
+        mutants, first, second = (best[rng.integers(0, len(best), DRAWS // 2)] for _ in range(3))
+        children = np.concatenate([mutate(problem, mutants, 0.0, rng), crossover(problem, first, second, rng)])
+        before = len(within), excess
+        within = distinct(np.concatenate([within, _fresh_within(problem, children, seen)]))
+        best, excess = _nearest(problem, np.concatenate([best, children]), rng)
+        idle = idle + 1 if (len(within), excess) == before else 0
+    return np.asarray(within[rng.permutation(len(within))[:n]])
+
+
+def _fresh_within(problem: Problem, genes: Genes, seen: Seen) -> Genes:
+    """Those that keep every known limit and were not seen."""
+    kept = distinct(genes[problem.affordable(genes)])
+    return np.asarray(kept[seen.unknown(kept)])
+
+
+def _nearest(problem: Problem, genes: Genes, rng: np.random.Generator) -> tuple[Genes, float]:
+    """(the PARENTS that break known limits least, which of equal ones by chance; how far they break them in all)."""
+    genes = distinct(genes)
+    excess = np.nan_to_num(problem.excess(genes), nan=np.inf)
+    order = np.lexsort((rng.random(len(genes)), excess))[:PARENTS]
+    return genes[order], float(excess[order].sum())
 
 
 def _draw(problem: Problem, n: int, rng: np.random.Generator) -> Genes:

@@ -65,9 +65,9 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "equal_work", "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise",
-        "objectives", "own_benchmark",
-        "readme_figures", "real_models", "search", "spaces", "targets", "transfer", "trust",
+        "accuracy", "active_profiling", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
+        "machine_noise", "objectives", "own_benchmark", "readme_figures", "real_models", "search", "spaces", "t_razor_search",
+        "targets", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -118,6 +118,14 @@ def test_objectives(workspace, tmp_path):
     text = run("objectives", tmp_path, "--workspace", workspace, "--measure")
     assert "ProxylessNAS latency loss" in text
     assert (tmp_path / "evolution-50" / "search.json").exists()
+
+
+def test_exact_oracle(tmp_path):
+    pytest.importorskip("torch", reason="needs torch: pip install 'hwbench-nas[torch]'")
+    text = run("exact_oracle", tmp_path)
+    assert "60 architectures paid for, 60 of them within the limit, 0 asked for beyond it" in text
+    assert text.count("| nasbench201 |") == 1
+    assert "block scores of 30 networks, averaged, make the table" in text
 
 
 def test_spaces(workspace, tmp_path):
