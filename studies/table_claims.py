@@ -5,17 +5,17 @@
 The rules were fixed before (claims 19, 23, 24 and 25 of the digest of the papers hwbench is built from):
 
 19  Best of n: more samples help, with shrinking gains, and DSS++ converges sooner than DSS. Stages `best-of-n TABLE`.
-23  LINAS reaches 95 % of the exact hypervolume with fewer evaluations than random search and NSGA-II. Stages `linas TABLE COST`.
+23  LINAS reaches 95 % of the exact hypervolume in fewer evaluations than random search and NSGA-II. Stages `linas TABLE COST`.
 24  A reward of zero, untrained, beyond the budget saves trainings at an equal final reward. Stages `zero-reward DEVICE`.
 25  Dynamic hurdles find a better network than a plain tournament in equally many epochs. Stages `hurdles TABLE`.
 
-`strategies TABLE` validates strategies on the tables that hold a sample of their space, as pools. A verdict is that of the rule:
+`strategies TABLE` validates strategies on the tables that hold a sample of their space, as pools. Verdicts are the rules':
 `holds` where the 95 % interval is on its side of 0, `fails` where it is on the other side, else `open`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -70,7 +70,10 @@ def best_of_n(run: Run, table: str) -> dict[str, Any]:
     # Beyond half of the table draws have too much in common.
     counts = [*(count for count in COUNTS if count < n // 2), n // 2]
     orders = [np.random.default_rng(seed).permutation(n) for seed in range(repeats)]
-    reached = {name: np.array([[truth[chosen(values, order[:k])] for k in counts] for order in orders]) for name, values in scores.items()}
+    reached = {
+        name: np.array([[truth[chosen(values, order[:k])] for k in counts] for order in orders])
+        for name, values in scores.items()
+    }
     finals = {name: float(truth[chosen(values, np.arange(n))]) for name, values in scores.items()}
     middle = int(np.argmin(np.abs(np.log(counts) - np.log(n / 2) / 2)))
     figures = {
@@ -259,7 +262,9 @@ def strategies(run: Run, table: str) -> dict[str, Any]:
             table, strategy=names, seeds=len(seeds(run)), evaluations=evaluations, tables=run.tables, settings=["known"],
             out=run.out / "strategies" / table, budgets=[10, 50], cost=POOLS[table], tick=tick,
         )  # fmt: skip
-    return {key: done[key] for key in ("costs", "pool", "seeds", "marks", "strategies", "comparisons", "failed", "accuracy_unit")}
+    return {
+        key: done[key] for key in ("costs", "pool", "seeds", "marks", "strategies", "comparisons", "failed", "accuracy_unit")
+    }
 
 
 BEST_OF_N = ("nasbench-bert", "vitbench-autoformer", "vitbench-pit", "nasbench-nlp", CELLS)

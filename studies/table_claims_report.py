@@ -34,10 +34,10 @@ def report(results: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 def best_of_n(stages: Mapping[str, Stage]) -> list[str]:
     parts = [
         markdown.heading("Claim 19: more samples help, and DSS++ converges sooner than DSS", 2),
-        "Mean true accuracy of the network with the best score of n, drawn without repetition; `all`: of the whole table. Rule: "
-        "`more help` is the gain from one network to half of the table, above 0; `gains shrink` the gain to the middle of the "
-        "logarithmic scale less the gain after it, above 0; `sooner` the mean distance of DSS' curve to its own end less that of "
-        "DSS++, above 0. `the best` is what a perfect score would have chosen.",
+        "Mean true accuracy of the network with the best score of n, drawn without repetition; `all`: of the whole table. "
+        "Rules: `more help`, the gain from one network to half of the table, is above 0; `gains shrink`, the gain up to the "
+        "middle of the logarithmic scale less the gain after it, is above 0; `sooner`, the mean distance of the curve of DSS "
+        "to its own end less that of DSS++, is above 0. `the best` is what a perfect score would have chosen.",
     ]
     for table, found in stages.items():
         head = ["score", *(f"n {n}" for n in found["counts"]), f"all {found['networks']}", "more help", "gains shrink"]
@@ -66,9 +66,9 @@ def linas(stages: Mapping[str, Stage]) -> list[str]:
     first = next(iter(stages.values()))
     return [
         markdown.heading("Claim 23: LINAS needs fewer evaluations", 2),
-        f"Evaluations until 95 % of the exact hypervolume of accuracy and cost, both paid for; {first['seeds']} seeds, at most "
-        f"{first['evaluations']} evaluations (a search that does not get there counts one more). Rule: the other strategy's less "
-        "LINAS's, above 0. Own ms: processor time of the strategy per evaluation, with its predictors.",
+        f"Evaluations until 95 % of the exact hypervolume of accuracy and cost, both paid for; {first['seeds']} seeds, at "
+        f"most {first['evaluations']} evaluations (a search that does not get there counts one more). Rule: those of the other "
+        "strategy less those of LINAS are above 0. Own ms: processor time of the strategy per evaluation, with its predictors.",
         markdown.table(head, rows, 2),
     ]
 
@@ -81,17 +81,15 @@ def zero_reward(stages: Mapping[str, Stage]) -> list[str]:
             against = ["", ""]
             if told["reward"] != "zeroed":
                 against = [shown(told["saved"], 0, 100), f"{shown(told['zeroed_better'])} {_harm(told['zeroed_better'])}"]
-            rows.append(
-                [device, told["percentile"], told["controller"], told["reward"], f"{told['trained']:.0f}", f"{told['lacks']:.2f}",
-                 *against]
-            )  # fmt: skip
+            asked = [device, told["percentile"], told["controller"], told["reward"]]
+            rows.append([*asked, f"{told['trained']:.0f}", f"{told['lacks']:.2f}", *against])
     first = next(iter(stages.values()))
     return [
         markdown.heading("Claim 24: a zero reward beyond the budget saves trainings", 2),
-        f"NAS-Bench-201, {first['sampled']} networks drawn by a controller, {first['seeds']} seeds. With a zero reward only what "
-        "keeps the budget is trained; the other rewards need every accuracy. `lacks`: accuracy points of the best network found "
-        "within the budget below the best there is. `saves`: the share of trainings left out against that reward. Rule: report "
-        "the share and the final reward; `harm` where the interval of the final difference is below 0.",
+        f"NAS-Bench-201, {first['sampled']} networks drawn by a controller, {first['seeds']} seeds. With a zero reward only "
+        "what keeps the budget is trained; the other rewards need every accuracy. `lacks`: accuracy points of the best network "
+        "found within the budget below the best there is. `saves`: the share of trainings left out against that reward. Rule: "
+        "report the share and the final reward; `harm` where the interval of the final difference is below 0.",
         markdown.table(head, rows, 4),
     ]
 
@@ -103,9 +101,9 @@ def _harm(stated: Mapping[str, Any]) -> str:
 def hurdles(stages: Mapping[str, Stage]) -> list[str]:
     parts = [
         markdown.heading("Claim 25: dynamic hurdles save compute", 2),
-        "Best finally trained network after equally many epochs, dynamic hurdles less the same evolution that trains every network "
-        "to the end; budgets in whole trainings. Rule: above 0. On NAS-Bench-201 the brief training is one of its own of 12 epochs "
-        "(with its own learning rates), not the beginning of the long one; on NAS-Bench-NLP it is.",
+        "Best finally trained network after equally many epochs, dynamic hurdles less the same evolution that trains every "
+        "network to the end; budgets in whole trainings. Rule: above 0. On NAS-Bench-201 the brief training is one of its own "
+        "of 12 epochs (with its own learning rates), not the beginning of the long one; on NAS-Bench-NLP it is.",
     ]
     for table, found in stages.items():
         head = ["brief training", *(f"{budget} trainings" for budget in found["budgets"])]
@@ -126,9 +124,9 @@ def hurdles(stages: Mapping[str, Stage]) -> list[str]:
 def strategies(stages: Mapping[str, Stage]) -> list[str]:
     parts = [
         markdown.heading("Strategies on tables that hold a sample", 2),
-        "`hwbench validate`, cost known; a pool: strategies choose among the known networks only. Median hypervolume, % of the exact "
-        "one, and mean regret over budgets at the 10th and 50th percentile. A pool of a few hundred networks is soon exhausted: "
-        "that a strategy is ahead of random search here says little about a space.",
+        "`hwbench validate`, cost known; a pool: strategies choose among the known networks only. Median hypervolume, % of the "
+        "exact one, and mean regret over budgets at the 10th and 50th percentile. A pool of a few hundred networks is soon "
+        "exhausted: that a strategy is ahead of random search here says little about a space.",
     ]
     for table, found in stages.items():
         pool = ", ".join(f"{n} networks with {cost}" for cost, n in found["pool"].items())

@@ -25,6 +25,8 @@ PUBLISHED = {
 CHEAP = ("params", "flops")
 """What is computed of tables of thousands."""
 TERMS = ("diversity", "saliency")
+PTB = "nasbench_nlp/ptb_proxies.parquet"
+PTB_SCORES = ("activation_distance", "synaptic_saliency", "jacobian_covariance", "jacobian_cosine", "hidden_synaptic_saliency")
 TINY = 30
 
 
@@ -37,7 +39,7 @@ def scored(run: Run, table: str) -> tuple[np.ndarray, Mapping[str, Scores]]:
     rows = registry.get("benchmark", table).read(run.tables)
     space = registry.get("space", rows.space)
     mine = np.flatnonzero(~np.isnan(rows.accuracy) & valid(space, rows.genes.T))
-    once = (canonical(space, rows.genes[mine].T).T == rows.genes[mine]).all(axis=1)  # of cells that are the same network, one
+    once = (rows.genes[mine] == canonical(space, rows.genes[mine].T).T).all(axis=1)  # of cells that are the same network, one
     mine = mine[once][: TINY if run.tiny else None]
     population = np.ascontiguousarray(rows.genes[mine].T)
     return rows.accuracy[mine], {name: registry.get("proxy", name).compile(space)(population) for name in CHEAP}
@@ -48,7 +50,7 @@ def _built(run: Run, table: str) -> tuple[np.ndarray, Mapping[str, Scores]]:
     known, rows = proxy_table(table, run.tables), registry.get("benchmark", table).read(run.tables)
     truth = rows.at(np.ascontiguousarray(known.population.T), rows.accuracy)
     mine = np.flatnonzero(~np.isnan(truth))[: TINY if run.tiny else None]
-    names = CHEAP if run.tiny or known.space.name == "nasbench-bert" else COMPUTED
+    names = CHEAP if run.tiny or PUBLISHED[table] else COMPUTED
     with run.progress(f"scoring {table}") as tick:
         told = score(None, Architectures(known.space, known.population[:, mine]), names, run.workspace, tick=tick)["proxies"]
     scores: dict[str, Scores] = {name: known.published[name][mine] for name in PUBLISHED[table]}
@@ -60,6 +62,9 @@ def _built(run: Run, table: str) -> tuple[np.ndarray, Mapping[str, Scores]]:
 
 
 def _penn_treebank(run: Run) -> tuple[np.ndarray, Mapping[str, Scores]]:
-    """Cells trained on Penn Treebank, of which no recipe is known: published scores alone."""
-    (path,) = require(run.tables, "nasbench_nlp/ptb_proxies.parquet")
-    raise NotImplementedError(path, numbers, read_columns)
+    """Cells trained on Penn Treebank, of which no recipe is known: published scores alone. Accuracy is 1,000 / perplexity."""
+    (path,) = require(run.tables, PTB)
+    data = read_columns(path, ("loss", *(f"proxy_{name}" for name in PTB_SCORES)))
+    mine = slice(0, TINY if run.tiny else None)
+    scores = {name: numbers(data, f"proxy_{name}", PTB)[mine] for name in PTB_SCORES}
+    return 1000 * np.exp(-numbers(data, "loss", PTB)[mine]), scores

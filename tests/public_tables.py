@@ -1,4 +1,4 @@
-"""Public benchmark tables of Transformers and cells in their layouts, with networks drawn here and values made up by a formula."""
+"""Public benchmark tables of Transformers and cells in their layouts: networks drawn here, values made up by a formula."""
 
 from __future__ import annotations
 

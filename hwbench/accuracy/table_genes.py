@@ -8,6 +8,7 @@ column and value.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,14 +69,18 @@ def networks_of(space: Space, columns: Columns, file: str, called: Mapping[str, 
     """
     read = _read(space, columns, file)
     wrong = (read.found < 0) & read.counts
-    stated = np.array([[value is not None for value in column] for column in read.values])
-    extra = stated & ~read.counts
-    bad = (wrong | extra).any(axis=0) | ~valid(space, read.population)
+    extra = np.array([[value is not None for value in column] for column in read.values]) & ~read.counts
+    longer = _longer(space, columns)
+    refused = ~valid(space, read.population)
+    bad = wrong.any(axis=0) | extra.any(axis=0) | refused | np.any([np.zeros(len(refused), bool), *longer.values()], axis=0)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
-        why = "nothing leads from its input to its output"
         if (at := wrong if wrong[:, row].any() else extra)[:, row].any():
             why = _fault(space, read, at, row, called or {})
+        elif long := [name for name, rows in longer.items() if rows[row]]:
+            why = f"{(called or {}).get(long[0], long[0])} has {len(_listed(columns[long[0]][row]))} entries, more than layers"
+        else:
+            why = "nothing leads from its input to its output"
         raise DataError(
             f"{file}: {int(bad.sum())} of {len(bad)} rows are no network of {space.name}; the first is row {row + 1}: {why}."
         )
@@ -123,6 +128,12 @@ def _choices(gene: Gene, columns: Columns) -> list[Any] | None:
         return None
     lists = [_listed(each) for each in columns[gene.name]]
     return [each[gene.layer] if gene.layer < len(each) else None for each in lists]
+
+
+def _longer(space: Space, columns: Columns) -> dict[str, np.ndarray]:
+    """Choice per layer that is a column of lists -> bool[n]: where a list has more entries than the space has layers."""
+    layers = Counter(gene.name for gene in space.genes if gene.layer is not None and gene.label not in columns)
+    return {name: np.array([len(_listed(each)) > most for each in columns[name]]) for name, most in layers.items()}
 
 
 def _listed(value: Any) -> Sequence[Any]:

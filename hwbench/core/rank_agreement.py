@@ -1,8 +1,8 @@
-"""Kendall's tau of scores with a truth: over all networks or within groups of them, with bootstrap intervals that can be paired.
+"""Kendall's tau of scores with a truth, over all networks or within groups of them, with intervals that can be paired.
 
-Every pair is looked at once; a resample only weighs pairs anew (a network drawn twice counts twice, and is tied with itself), so
-thousands of resamples are a few matrix products, and all scores share them: a difference of two taus has an interval of its own,
-far narrower than theirs. Memory is a few times 4 n^2 bytes: for tables of at most a few thousand networks.
+Every pair is looked at once; a resample only weighs pairs anew (a network drawn twice counts twice, and is tied with itself).
+So thousands of resamples are a few matrix products, and all scores share them: a difference of two taus has an interval of its
+own, far narrower than theirs. Memory is a few times 4 n^2 bytes: for tables of at most a few thousand networks.
 """
 
 from __future__ import annotations

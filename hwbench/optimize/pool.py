@@ -18,6 +18,8 @@ CHUNK = 1_000_000
 """Genes compared at a time."""
 NEAR = 10
 """Members that count as the neighbours of an architecture."""
+MIXED = np.uint64(0x9E3779B97F4A7C15)
+"""Times this, whole numbers that are alike become numbers that are not (Knuth's multiplicative hashing)."""
 
 
 class Pool:
@@ -33,8 +35,8 @@ class Pool:
             raise UsageError(f"A pool needs architectures, each once; got {len(members)}, {len(set(keys(members)))} different.")
         self.members = np.ascontiguousarray(members)
         self._form = canonical
-        rng = np.random.default_rng(0)
-        self._mine, self._theirs = rng.random(len(members)), rng.random(members.shape[1])
+        drawn = np.random.default_rng(0).integers(0, 2**63, len(members) + members.shape[1], dtype=np.uint64)
+        self._mine, self._theirs = drawn[: len(members)], drawn[len(members) :] | 1
 
     def __len__(self) -> int:
         return len(self.members)
@@ -64,4 +66,5 @@ class Pool:
         for at in range(0, len(genes), step):
             part = genes[at : at + step]
             apart[at : at + step] = (part[:, None, :] != self.members[None]).sum(axis=2)
-        return apart + ((genes @ self._theirs)[:, None] + self._mine) % 1.0
+        number = genes.astype(np.uint64) @ self._theirs  # of each architecture; whole numbers, so the same on every machine
+        return apart + ((number[:, None] ^ self._mine) * MIXED >> 11) / 2.0**53

@@ -10,8 +10,8 @@ import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 

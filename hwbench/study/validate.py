@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of, grid_size
+from hwbench.accuracy.benchmark.base import Rows, folder_of, grid_size
 from hwbench.core import jsonl, registry
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
@@ -158,7 +158,9 @@ class Plan:
             raise UsageError(f"{self.table} holds a sample of its space with some of these, but all with {whole}: ask apart.")
         least = (POOL_MARKS if sizes else MARKS)[0]
         if self.evaluations < least:
-            raise UsageError(f"evaluations must be at least {least}, where a search is first looked at, got {self.evaluations}.")
+            raise UsageError(
+                f"evaluations must be at least {least}, where a search is first looked at, got {self.evaluations}."
+            )
         for device in self.devices if "predicted" in self.settings else ():
             if device not in rows.latency_ms:
                 raise UsageError(f"{device} is no device of {self.table}: setting 'predicted' is about its devices only.")

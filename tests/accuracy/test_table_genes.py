@@ -34,7 +34,15 @@ def test_what_does_not_count_may_stand_in_somebodys_table_but_not_in_a_table_of_
     genes, rewritten = genes_of(SPACE, columns, "mine.csv")
     np.testing.assert_array_equal(genes, EXPECTED)
     assert rewritten.tolist() == [True, False]
-    with pytest.raises(DataError, match=r"1 of 2 rows are no network of autoformer-cifar10; the first is row 1: heads\[3\] is 4"):
+    with pytest.raises(
+        DataError, match=r"1 of 2 rows are no network of autoformer-cifar10; the first is row 1: heads\[3\] is 4"
+    ):
+        networks_of(SPACE, columns, "theirs.parquet")
+
+
+def test_a_list_longer_than_any_network_is_named():
+    columns = {**COLUMNS, "heads": [COLUMNS["heads"][0], [4, 4, 4, 2, None, 4]]}
+    with pytest.raises(DataError, match="the first is row 2: heads has 6 entries, more than layers"):
         networks_of(SPACE, columns, "theirs.parquet")
 
 

@@ -74,7 +74,11 @@ def test_a_sample_is_stated_and_its_figures_are_those_of_its_own_front(tables, t
     assert volumes[:4] == sorted(volumes[:4])
     assert volumes[4] is None, "no more than 40 can be asked"
     rows = table_costs.read("vitbench-pit", tables, ["params_m"])
-    first = Problem(registry.get("benchmark", "vitbench-pit").genes, {"accuracy": "max"}, pool=validate.pool_of("vitbench-pit", "params_m", tables))
+    first = Problem(
+        registry.get("benchmark", "vitbench-pit").genes,
+        {"accuracy": "max"},
+        pool=validate.pool_of("vitbench-pit", "params_m", tables),
+    )
     asked = registry.make("strategy", "random", problem=first, rng=np.random.default_rng(0)).ask(5)
     exact = np.stack([rows.cost_of("params_m"), -rows.accuracy], axis=1)
     mine = exact[rows.find(asked)]

@@ -92,7 +92,7 @@ class AutoformerCifar10:
         )
 
     def proxy_table(self, folder: Path) -> ProxyTable:
-        """Every network with its three accuracies; beside them each seed's own, which tell what noise leaves to be predicted."""
+        """Every network with its three accuracies; beside them each seed's own, which tell the noise."""
         known, space = _read(folder), registry.get("space", SPACE)
         population = np.ascontiguousarray(known.genes.T)
         cells = cells_of(space, population, ("embed_dim", "depth"))
@@ -151,7 +151,7 @@ def _genes(names: Sequence[str]) -> Genes:
     rows = [list(bytes.fromhex(name)) for name in names]
     wrong = [name for name, row in zip(names, rows, strict=True) if len(row) != len(sizes) or any(map(int.__ge__, row, sizes))]
     genes = np.array([] if wrong else rows, np.uint8).reshape(-1, len(sizes))
-    wrong = wrong or [names[i] for i in np.flatnonzero((canonical(space, genes.T).T != genes).any(axis=1))]
+    wrong = wrong or [names[i] for i in np.flatnonzero((genes != canonical(space, genes.T).T).any(axis=1))]
     if wrong:
         raise DataError(
             f"{FOLDER}: {len(wrong)} of {len(names)} architectures are no networks of {SPACE}; the first is {wrong[0]}."
@@ -182,6 +182,4 @@ def _from_scratch(rows: Any) -> tuple[dict[str, dict[str, float]], dict[float, d
     final = {SCRATCH: {name: mean(name, epochs, "test") for name in finished}}
     for seed in seeds:
         final[f"{SCRATCH}-seed-{seed}"] = {name: curves[name, seed][epochs]["test"] for name in finished}
-    return final, {
-        epoch / epochs: {name: mean(name, epoch, "validation") for name in finished} for epoch in range(1, epochs)
-    }
+    return final, {epoch / epochs: {name: mean(name, epoch, "validation") for name in finished} for epoch in range(1, epochs)}

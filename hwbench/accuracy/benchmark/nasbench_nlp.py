@@ -1,12 +1,13 @@
 """NAS-Bench-NLP (Klyuchnikov et al. 2022): recurrent cells trained as language models of WikiText-2, with their loss curves.
 
-A cell computes new states h_new_i from the input x and the states before, h_prev_i, by a graph of linear layers, products, sums,
-blends and activations. Genes are that graph, whatever its nodes are called: node after node in an order that follows from the
-graph, each with what it does and which it reads; at the end which nodes are the new states. No space of hwbench lowers to
+A cell computes new states h_new_i from the input x and the states before, h_prev_i, by a graph of linear layers, products,
+sums, blends and activations. Genes are that graph, whatever its nodes are called: node after node in an order that follows from
+the graph, each with what it does and which it reads; at the end which nodes are the new states. No space of hwbench lowers to
 recurrent cells, so they cannot be built here; their published parameters are the cost.
 
 Accuracy is the probability the right word gets, in per mille (its geometric mean, 1,000 / perplexity), on validation text after
-50 epochs, as partial trainings after every epoch before. Cells whose training diverged have none, and are no networks.
+50 epochs, as partial trainings after every epoch before. Cells whose training diverged have none, and are no networks. Some
+runs are of the same cell under other names, which tells the noise: a cell counts once, with the mean of its losses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import numpy as np
 
 from hwbench.accuracy.benchmark.base import Rows, numbers, read_columns, require
 from hwbench.core.errors import DataError
-from hwbench.core.genes import Genes, keys
 
 FILE, PER_MILLE = "nasbench_nlp/wikitext2_runs.parquet", "per mille (1,000 / perplexity)"
 OPS = (
@@ -31,7 +31,7 @@ OPS = (
 ANY_ORDER = ("linear", "elementwise_prod", "elementwise_sum")
 """What does not care about the order of its inputs."""
 STATES, NODES, INPUTS = 3, 24, 3
-GENES_OF_A_NODE = 1 + INPUTS
+GENES_OF_A_NODE, FINE = 1 + INPUTS, "OK"
 SOURCES = ("x", *(f"h_prev_{i}" for i in range(STATES)))
 """Choice 0 of an input is none; then these, then the nodes before."""
 
@@ -61,17 +61,43 @@ class NasbenchNlp:
 def _read(folder: Path) -> Rows:
     (path,) = require(folder, FILE)
     data = read_columns(path, ("recipe", "status", "num_params", "epochs", "val_losses"))
-    genes = np.array([_encoded(text, row) for row, text in enumerate(data["recipe"])], np.uint8)
-    curves = _curves(data)
-    params = numbers(data, "num_params", FILE) / 1e6
+    runs = np.array([_cell(text, row) for row, text in enumerate(data["recipe"])], np.uint8)
+    genes, first, cells = np.unique(runs, axis=0, return_index=True, return_inverse=True)
+    losses = np.zeros((len(genes), max(data["epochs"])))
+    np.add.at(losses, cells.ravel(), _curves(data, losses.shape[1]))
+    accuracy = 1000 * np.exp(-losses / np.bincount(cells.ravel())[:, None])
+    partial = {epoch / losses.shape[1]: accuracy[:, epoch - 1] for epoch in range(1, losses.shape[1])}
     return Rows(
-        genes,
-        curves[:, -1],
-        {},
-        {(epoch + 1) / curves.shape[1]: curves[:, epoch] for epoch in range(curves.shape[1] - 1)},
-        {"params_m": params},
-        unit=PER_MILLE,
+        genes, accuracy[:, -1], {}, partial, {"params_m": numbers(data, "num_params", FILE)[first] / 1e6}, unit=PER_MILLE
     )
+
+
+def _curves(data: Mapping[str, Sequence[Any]], epochs: int) -> np.ndarray:
+    """Loss of every run after every epoch; NaN from where it diverged.
+
+    Raises:
+        DataError: a training that went well lacks an epoch.
+    """
+    curves = np.full((len(data["status"]), epochs), np.nan)
+    for row, (status, losses) in enumerate(zip(data["status"], data["val_losses"], strict=True)):
+        known = np.array([np.nan if each is None else each for each in losses], float)
+        lacking = np.flatnonzero(~np.isfinite(np.append(known, [np.nan] * (epochs - len(known)))))
+        if status == FINE and len(lacking):
+            raise DataError(f"{FILE}, row {row + 1}: val_losses lacks epoch {lacking[0] + 1}, though status is {FINE}.")
+        curves[row, : len(known)] = known
+        if status != FINE:
+            curves[row, -1] = np.nan
+    return curves
+
+
+def _cell(text: str, row: int) -> list[int]:
+    """The genes of a row's recipe."""
+    try:
+        return encoded(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{FILE}, row {row + 1}: recipe is no JSON ({error}).") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{FILE}, row {row + 1}: recipe is no cell: {error}.") from None
 
 
 def encoded(recipe: Mapping[str, Mapping[str, Any]]) -> list[int]:

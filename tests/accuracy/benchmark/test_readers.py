@@ -28,7 +28,8 @@ FILES = {
 def test_rows_are_the_networks_they_were_written_from(name):
     table = proxy_table(name, public_tables.folder())
     written = public_tables.drawn(SPACES[name])
-    assert (table.name, table.space.name, len(table)) == (name, SPACES[name], public_tables.N)
+    assert (table.name, len(table)) == (name, public_tables.N)
+    assert table.space is registry.get("space", SPACES[name])
     for column, values in zip(table.population.T, written, strict=True):
         np.testing.assert_array_equal(column, from_values(table.space, values))
 
@@ -70,7 +71,7 @@ def test_published_scores_come_with_the_networks():
 def test_our_own_table_has_every_accuracy_and_every_seed_of_all_its_networks():
     import own_table
 
-    table = proxy_table("autoformer-cifar10", own_table.folder())
+    table = proxy_table("autoformer-cifar10-test", own_table.folder())
     assert set(table.accuracies) == {"validation", "test", "scratch", "scratch-seed-0", "scratch-seed-1"}
     trained = ~np.isnan(table.accuracies["scratch"])
     assert (len(table), trained.sum()) == (own_table.N, own_table.TRAINED - 1)
@@ -114,9 +115,10 @@ def twice(columns):
         values[5] = values[2]
 
 
-def longer(columns):
-    columns["arch_num_heads"][3].append(3)
-    columns["arch_depth"][3] = len(columns["arch_num_heads"][3]) - 1
+def shallower(columns):
+    row = columns["arch_depth"].index(14)
+    assert row == 1
+    columns["arch_depth"][row] = 13
 
 
 @pytest.mark.parametrize(
@@ -127,16 +129,17 @@ def longer(columns):
          "which is not one of 3, 4"),
         ("vitbench-autoformer", setting("arch_hidden_dim", 0, 999), "the first is row 1: arch_hidden_dim is 999, which is not"),
         ("vitbench-autoformer", setting("arch_mlp_ratio", 1, [4.0]), r"row 2: arch_mlp_ratio\[1\] is missing"),
-        ("vitbench-autoformer", longer, r"row 4: arch_num_heads\[1\d\] is 3, where it has no effect"),
+        ("vitbench-autoformer", shallower, r"row 2: arch_num_heads\[13\] is 3, where it has no effect"),
         ("vitbench-autoformer", twice, "rows 3 and 6 are the same network of autoformer-tiny"),
         ("vitbench-pit", setting("arch_num_heads", 9, [8, 2, 2]), r"row 10: arch_num_heads is '8-2-2', which is not one of"),
-        ("nasbench-bert", setting("layer1_operation_type", 4, "RNN"), "row 5: layer1_operation_type is 'RNN', which is not one"),
+        ("nasbench-bert", setting("layer1_operation_type", 4, "RNN"), "row 5: layer1_operation_type is 'RNN', which is not"),
         ("nasbench-bert", setting("layer0_num_operation_heads", 4, 3), "row 5: layer0_num_operation_heads is 3, which is not"),
         ("nasbench-bert", setting("score_glue", 4, float("inf")), "row 5: score_glue is inf, which is no finite number"),
         ("nasbench-nlp", setting("recipe", 7, "{"), "row 8: recipe is no JSON"),
         ("nasbench-nlp", setting("recipe", 7, json.dumps({"h_new_0": {"op": "linear", "input": ["a"]}})),
-         "row 8: no cell: h_new_0 waits for an input that never comes"),
-        ("nasbench-nlp", setting("recipe", 7, json.dumps({"h_new_0": {"op": "gru", "input": ["x"]}})), "row 8: no cell: gru of 1"),
+         "row 8: recipe is no cell: h_new_0 waits for an input that never comes"),
+        ("nasbench-nlp", setting("recipe", 7, json.dumps({"h_new_0": {"op": "gru", "input": ["x"]}})),
+         "row 8: recipe is no cell: gru of 1"),
         ("nasbench-nlp", entry("val_losses", 7, 3, None), "row 8: val_losses lacks epoch 4"),
     ],
 )  # fmt: skip
@@ -199,8 +202,30 @@ def test_genes_are_the_graph():
 def test_curves_are_partial_trainings_and_a_diverged_cell_has_no_accuracy():
     rows = registry.get("benchmark", "nasbench-nlp").read(public_tables.folder())
     columns = public_tables.cells()
+    at = rows.find(np.array([encoded(json.loads(text)) for text in columns["recipe"]], np.uint8))
+    assert sorted(at) == list(range(public_tables.N))
     assert sorted(rows.partial) == [epoch / public_tables.EPOCHS for epoch in range(1, public_tables.EPOCHS)]
-    np.testing.assert_allclose(rows.partial[0.3][:-1], [1000 * np.exp(-losses[2]) for losses in columns["val_losses"][:-1]])
-    np.testing.assert_allclose(rows.accuracy[:-1], [1000 * np.exp(-losses[-1]) for losses in columns["val_losses"][:-1]])
-    assert np.isnan(rows.accuracy[-1])
-    np.testing.assert_allclose(rows.costs["params_m"], np.array(columns["num_params"]) / 1e6)
+    for share, epoch in ((0.3, 2), (1.0, -1)):
+        accuracy = rows.accuracy if share == 1 else rows.partial[share]
+        np.testing.assert_allclose(accuracy[at[:-1]], [1000 * np.exp(-losses[epoch]) for losses in columns["val_losses"][:-1]])
+    assert np.isnan(rows.accuracy[at[-1]])
+    np.testing.assert_allclose(rows.costs["params_m"][at], np.array(columns["num_params"]) / 1e6)
+
+
+def test_runs_of_one_cell_under_other_names_count_once_with_their_mean_loss(tmp_path):
+    def change(columns):
+        cell = json.loads(columns["recipe"][3])
+        renamed = {f"h_new_{name[6:]}" if name.startswith("h_new") else f"n_{name}": node for name, node in cell.items()}
+        calls = dict(zip(cell, renamed, strict=True))
+        inputs = {
+            name: {"op": node["op"], "input": [calls.get(each, each) for each in node["input"]]}
+            for name, node in renamed.items()
+        }
+        columns["recipe"][8] = json.dumps(inputs)
+
+    rows = registry.get("benchmark", "nasbench-nlp").read(altered(tmp_path, "nasbench-nlp", change))
+    columns = public_tables.cells()
+    at = rows.find(np.array([encoded(json.loads(columns["recipe"][3]))], np.uint8))
+    losses = [columns["val_losses"][row][-1] for row in (3, 8)]
+    assert len(rows) == public_tables.N - 1
+    np.testing.assert_allclose(rows.accuracy[at], 1000 * np.exp(-np.mean(losses)))
