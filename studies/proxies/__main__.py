@@ -1,8 +1,8 @@
 """What training-free scores are worth: every proxy on networks with known accuracies, claims about DSS++, our own score.
 
     python -m studies.proxies --tables DIR --out OUT
-    python -m studies.proxies --tables DIR --out OUT --again agreement --again claims --again terms     with what there is so far
-    python -m studies.proxies --tables DIR --out ELSEWHERE --terms OUT/terms.parquet                    on another machine
+    python -m studies.proxies --tables DIR --out OUT --again agreement --again claims      with what there is so far
+    python -m studies.proxies --tables DIR --out ELSEWHERE --terms OUT/terms.parquet             on another machine
 
 Networks are scored one after the other on one core, and what was measured of each is kept: killed, a run goes on with the next
 network. Scores are no timings; on another machine they are the same to rounding.
@@ -27,7 +27,7 @@ STUDY = Study(
     (
         TABLES,
         Option("terms", None, "OUT/terms.parquet of another run: nothing in it is measured again", Path, fixed=False),
-        Option("own", None, "folder in which our own benchmark's tables are (default: this repository's reports)", Path, fixed=False),
+        Option("own", None, "folder that holds own-benchmark/ (default: this repository's reports)", Path, fixed=False),
         Option(
             "datasets", os.environ.get("HWBENCH_DATASETS"), "folder of data sets, for images as inputs (else HWBENCH_DATASETS)",
             Path, fixed=False,

@@ -56,14 +56,14 @@ class Samples:
         self._cells = cells
 
     def taus(self, scores: np.ndarray, columns: Columns, within: bool = False) -> np.ndarray:
-        """Mean tau with the columns: of the networks themselves, then of every sample; networks without a score are left out."""
+        """Mean tau with the columns: of the networks, then of every sample; networks without a score are left out."""
         return np.asarray(np.mean([self._tau(scores, column, within) for column in columns], axis=0))
 
     def differences(self, one: np.ndarray, other: np.ndarray, columns: Columns, within: bool = False) -> np.ndarray:
         """Tau of one score minus tau of the other, on the networks that have both."""
         lacking = np.isnan(one) | np.isnan(other)
-        first, second = (np.where(lacking, np.nan, each) for each in (one, other))
-        return self.taus(first, columns, within) - self.taus(second, columns, within)
+        first, second = (self.taus(np.where(lacking, np.nan, each), columns, within) for each in (one, other))
+        return np.asarray(first - second)
 
     def partial(self, scores: np.ndarray, columns: Columns, held: np.ndarray) -> np.ndarray:
         """Kendall's partial tau, with the order by a third property held fixed."""

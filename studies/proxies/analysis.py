@@ -6,6 +6,7 @@ every difference it names has an interval above 0; everything else is told as it
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,13 @@ class View:
     @cached_property
     def samples(self) -> Samples:
         """The same for every score."""
-        return Samples(self.known.cells, self.resamples)
+        return Samples(self.known.cells, self.resamples, zlib.crc32(self.known.name.encode()))
+
+    def part(self, chosen: np.ndarray) -> View:
+        """Some of its networks, by index."""
+        parts = None if self.parts is None else {name: each[chosen] for name, each in self.parts.items()}
+        scores = {name: each[chosen] for name, each in self.scores.items()}
+        return View(self.known.part(chosen), scores, parts, self.resamples)
 
     @cached_property
     def columns(self) -> list[np.ndarray]:
@@ -71,7 +78,7 @@ class View:
         return {
             "networks": len(self.known),
             "judged": list(self.known.judged),
-            "cells": int(len(np.unique(self.known.cells))),
+            "cells": len(np.unique(self.known.cells)),
             "scores": {name: self._row(name, each) for name, each in self.scores.items()},
         }
 
@@ -92,7 +99,9 @@ def order(view: View) -> dict[str, Any]:
     """Claim 11: DSS and DSS++ above each of the others."""
     there = [name for name in (*OTHERS, *BASELINES) if name in view.scores]
     found = {
-        mine: {name: view.difference(view.scores[mine], view.scores[name]) for name in there} for mine in DSS if mine in view.scores
+        mine: {name: view.difference(view.scores[mine], view.scores[name]) for name in there}
+        for mine in DSS
+        if mine in view.scores
     }
     compared = [each for name in OTHERS if name in there for each in (rows[name] for rows in found.values())]
     taus = {name: view.tau(scores)[0] for name, scores in view.scores.items()}
@@ -110,8 +119,7 @@ def ranks_or_sum(view: View) -> dict[str, Any]:
     one, other = view.scores["dss-plus-plus"], view.scores["dss"]
     found = {"all": view.difference(one, other)}
     for name, mine in view.known.bins.items():
-        part = View(view.known.part(mine), {}, resamples=view.resamples)
-        found[name] = part.difference(one[mine], other[mine])
+        found[name] = view.part(mine).difference(one[mine], other[mine])
     bins = [each for name, each in found.items() if name != "all"]
     return {"differences": found, "bins_above": sum(each[1] > 0 for each in bins), "bins": len(bins)}
 
@@ -155,7 +163,7 @@ def initialisations(view: View, parts: Mapping[str, Terms]) -> dict[str, Any]:
     """Claim 17: N(0, 0.02) first for DSS++; whether that is more than a signal of width."""
     scores = {name: plus_plus(each) for name, each in parts.items()}
     width = view.scores["width"]
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         name: {
             "tau": view.tau(each),
             "normal_minus_it": view.difference(scores["normal"], each),
@@ -172,9 +180,7 @@ def inputs(view: View, draws: Mapping[str, Sequence[Terms]]) -> dict[str, Any]:
     """Claim 18, first half: all ones best, uniform noise next."""
     taus = {name: [view.tau(plus_plus(each))[0] for each in many] for name, many in draws.items()}
     ones = plus_plus(draws["ones"][0])
-    found = {
-        name: [view.difference(ones, plus_plus(each)) for each in many] for name, many in draws.items() if name != "ones"
-    }
+    found = {name: [view.difference(ones, plus_plus(each)) for each in many] for name, many in draws.items() if name != "ones"}
     means = {name: float(np.mean(each)) for name, each in taus.items()}
     return {
         "taus": taus,

@@ -1,4 +1,4 @@
-"""The report: every score beside the baselines, the claims one by one, and our own score on the networks it was not chosen on."""
+"""The report: every score beside the baselines, the claims one by one, our own score on networks it was not chosen on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from studies.proxies.analysis import BASELINES, DSS, LOSS_BOUND, REPEATS
 
 INTRODUCTION = (
     f"Kendall's tau-b of training-free scores with accuracies, mean over the columns that judge, with {COVERAGE} % bootstrap "
-    f"intervals over networks ({RESAMPLES} samples, the same for all scores). Within: pairs of equal depth and width only. Given "
-    "parameters: partial tau. A score without data takes all ones, one with data a batch of 16 of noise (mgm 100); weights "
-    "N(0, 0.02), seed 0. Scores are computed for untrained networks of hwbench's spaces; accuracies are those of the tables."
+    f"intervals over networks ({RESAMPLES} samples, the same for all scores). Within: pairs of equal depth and width only. "
+    "Given parameters: partial tau. A score without data takes all ones, one with data a batch of 16 of noise (mgm 100); "
+    "weights N(0, 0.02), seed 0. Scores are computed for untrained networks of hwbench's spaces; accuracies are those of the tables."
 )
-Rows = Sequence[Sequence[object]]
+SHOWN = 5
+NOTHING: list[float | None] = [None, None, None]
 
 
 def report(results: Results, options: Mapping[str, Any]) -> str:
@@ -32,6 +33,10 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
             parts += table(title, results["claims"])
     if "families" in results:
         parts += families(results["families"])
+    if "choice" in results:
+        parts += choice(results["choice"])
+    if "verdict" in results:
+        parts += ahead(results["verdict"])
     failed = {name: each["no score"] for name, each in results.items() if isinstance(each, dict) and each.get("no score")}
     if failed:
         told = (f"{name}: {n} networks, {why}" for name, reasons in failed.items() for why, n in reasons.items())
@@ -40,7 +45,7 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
 
 
 def interval(values: Sequence[float | None]) -> str:
-    """.524 [.41, .62]"""
+    """.524 [.41, .62], or a dash."""
     if values[0] is None or values[0] != values[0]:
         return "-"
     point, low, high = (number(each) for each in values)
@@ -95,7 +100,10 @@ def order(title: str, found: Mapping[str, Any]) -> list[str]:
             for name in next(iter(each["differences"].values()))
         ]
         parts += [f"{table}: DSS and DSS++ minus each other score.", markdown.table(["score", *DSS], rows)]
-        told += [f"{table}: {verdict(each['holds'])} against {len(each['others'])} scores.", f"signed order: {', '.join(each['signed'])}"]
+        told += [
+            f"{table}: {verdict(each['holds'])} against {len(each['others'])} scores.",
+            f"signed order: {', '.join(each['signed'])}",
+        ]
         told.append(f"order by |tau|: {', '.join(each['absolute'])}")
     return [markdown.heading(title, 3), *parts, markdown.bullets(told)] if parts else []
 
@@ -107,7 +115,9 @@ def ranks(title: str, found: Mapping[str, Any]) -> list[str]:
     ]
     bins = sum(each["bins"] for _, each in _each(found, "ranks"))
     above = sum(each["bins_above"] for _, each in _each(found, "ranks"))
-    decided = f"{verdict(above >= 2)}: above 0 in {above} of {bins} bins" if bins else "not decided: no table with bins is here yet"
+    decided = (
+        f"{verdict(above >= 2)}: above 0 in {above} of {bins} bins" if bins else "not decided: no table with bins is here yet"
+    )
     return [
         markdown.heading(title, 3),
         f"The rule asks for two bins of a table of 1,000 networks or more: {decided}.",
@@ -121,12 +131,16 @@ def apart(about: str, minus: str) -> Callable[[str, Mapping[str, Any]], list[str
     def told(title: str, found: Mapping[str, Any]) -> list[str]:
         each = _each(found, about)
         rows = [
-            [table, name, interval(tau), interval(claim["differences"].get(name, [None] * 3))]
+            [table, name, interval(tau), interval(claim["differences"].get(name, NOTHING))]
             for table, claim in each
             for name, tau in claim["taus"].items()
         ]
         words = "; ".join(f"{table}: {verdict(claim['holds'])}" for table, claim in each)
-        return [markdown.heading(title, 3), f"{words}.", markdown.table(["table", "part", "tau", minus], rows, texts=2)] if each else []
+        return (
+            [markdown.heading(title, 3), f"{words}.", markdown.table(["table", "part", "tau", minus], rows, texts=2)]
+            if each
+            else []
+        )
 
     return told
 
@@ -142,8 +156,8 @@ def seeds(title: str, found: Mapping[str, Any]) -> list[str]:
         ]
         parts = [
             markdown.heading(title, 3),
-            f"{table}: another data seed changes the terms by {each['data_seed_changes_by']:g} ({verdict(each['holds'])}, trivially: "
-            "the input is constant). Other seeds of the weights:",
+            f"{table}: another data seed changes the terms by {each['data_seed_changes_by']:g} ({verdict(each['holds'])}, "
+            "trivially: the input is constant). Other seeds of the weights:",
             markdown.table(["score", "tau by seed", "deviation", "tau between seeds"], rows, texts=2),
         ]
     return parts
@@ -166,7 +180,14 @@ def inputs(title: str, found: Mapping[str, Any]) -> list[str]:
     parts = []
     for table, each in _each(found, "inputs"):
         rows = [
-            [name, len(taus), number(float(np.mean(taus))), number(min(taus)), number(max(taus)), _above(each["differences"].get(name))]
+            [
+                name,
+                len(taus),
+                number(float(np.mean(taus))),
+                number(min(taus)),
+                number(max(taus)),
+                _above(each["differences"].get(name)),
+            ]
             for name, taus in each["taus"].items()
         ]
         head = ["input", "draws", "mean tau of DSS++", "least", "most", "draws that ones beat"]
@@ -186,7 +207,7 @@ def losses(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 18, losses."""
     parts = []
     for table, each in _each(found, "losses"):
-        rows = [[name, interval(tau), interval(each["differences"].get(name, [None] * 3))] for name, tau in each["taus"].items()]
+        rows = [[name, interval(tau), interval(each["differences"].get(name, NOTHING))] for name, tau in each["taus"].items()]
         parts = [
             markdown.heading(title, 3),
             f"{table}: {verdict(each['holds'])} (|difference| below {LOSS_BOUND}).",
@@ -220,6 +241,58 @@ def families(found: Mapping[str, Mapping[str, float]]) -> list[str]:
         markdown.heading("21: DSS++ orders the PiT family by size", 3),
         f"{rising.capitalize()}; parameters give the same order, so it separates nothing.",
         markdown.table(["network", "million parameters", "diversity", "saliency", "DSS++"], rows),
+    ]
+
+
+def choice(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Forms of our own score, the best first, down to the one that was taken and the plain number of parameters."""
+    names = list(found[0]["taus"])
+    rows = [
+        [
+            f"{each['width power']:.2f}", f"{each['weight power']:.2f}", f"{each['early']:.1f}", "yes" if each["taken"] else "",
+            *(number(each["taus"][name]) for name in names), number(each["mean"]),
+            *(number(each["within"][name]) for name in names),
+        ]
+        for at, each in enumerate(found)
+        if at < SHOWN or each["taken"] or (each["width power"], each["weight power"], each["early"]) == (0.0, 1.0, 0.0)
+    ]  # fmt: skip
+    head = ["width^", "weights^", "early", "taken", *names, "mean", *(f"{name} within" for name in names)]
+    return [
+        markdown.heading("Our own score: chosen on the first halves", 2),
+        f"{len(found)} forms; the best {SHOWN}, the one taken, and the sum of weights. Taus on the first halves only.",
+        markdown.table(head, rows),
+    ]
+
+
+def ahead(found: Mapping[str, Any]) -> list[str]:
+    """Our own score on the second halves."""
+    sizes = ", ".join(f"{n} networks of {name}" for name, n in found["networks"].items())
+    ordered = sorted(found["ahead"].items(), key=lambda item: item[1]["difference"][0])
+    rows = [
+        [name, len(each["tables"]), interval(each["difference"]), len(each["within tables"]), interval(each["within"])]
+        for name, each in ordered
+    ]
+    tables = list(found["tables"])
+    scores = dict.fromkeys(name for table in tables for name in found["tables"][table])
+    taus = [
+        [
+            score,
+            *(
+                interval(found["tables"][table].get(score, {}).get(key, NOTHING))
+                for key in ("tau", "within")
+                for table in tables
+            ),
+        ]
+        for score in scores
+    ]
+    behind = [name for name, each in ordered if not each["difference"][1] > 0]
+    words = f"not ahead of {', '.join(behind)}" if behind else f"ahead of all {len(ordered)}"
+    return [
+        markdown.heading("Our own score: judged on the second halves", 2),
+        f"{sizes}. `hwbench` is {words}, by mean difference over tables (interval above 0).",
+        markdown.table(["score", "tables", "hwbench minus it", "tables with cells", "the same within cells"], rows),
+        "Taus on the second halves:",
+        markdown.table(["score", *tables, *(f"{table} within" for table in tables)], taus),
     ]
 
 

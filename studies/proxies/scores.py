@@ -1,8 +1,8 @@
 """Scores of a table's networks, each measured once: journals of the workspace, and the one file they are published in.
 
-`hwbench.score` keeps what it measured in the workspace, so a killed run goes on with the network it was at. `stored` and `given`
-carry those terms to other folders and machines: OUT/terms.parquet, taken up again by `--terms FILE`. Scores are no timings;
-another machine gives the same to rounding.
+`hwbench.score` keeps what it measured in the workspace, so a killed run goes on with the network it was at. Terms
+travel to other folders and machines in OUT/terms.parquet, taken up again by `--terms FILE`. Scores are no timings; another
+machine gives the same to rounding.
 """
 
 from __future__ import annotations

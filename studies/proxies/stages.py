@@ -16,7 +16,8 @@ import numpy as np
 
 from hwbench.space.architectures import of_values
 from studies.harness import Run
-from studies.proxies import analysis, scores, tables
+from studies.proxies import analysis, own_score, scores, tables
+from studies.proxies.agreement import RESAMPLES
 from studies.proxies.analysis import Terms, View
 from studies.proxies.scores import Proxy
 from studies.proxies.synaptic_parts import LOSSES, SynapticParts
@@ -29,7 +30,8 @@ PROXIES = (*CHEAP, *GRADIENTS, *DEAR)
 ABLATED = "autoformer"
 """The table on which seeds, initialisations, inputs and losses are varied."""
 KINDS = (
-    "normal", "truncated-normal", "uniform", "xavier-uniform", "xavier-normal", "kaiming-uniform", "kaiming-normal", "orthogonal",
+    "normal", "truncated-normal", "uniform", "xavier-uniform", "xavier-normal", "kaiming-uniform", "kaiming-normal",
+    "orthogonal",
 )  # fmt: skip
 DRAWS, WEIGHT_SEEDS = 10, 4
 TRIAL_DRAWS = 2
@@ -53,7 +55,8 @@ def stages(options: argparse.Namespace) -> Mapping[str, Stage]:
         if group == CHEAP:
             found |= {f"{table} parts": partial(taken_apart, table=table) for table in here}
             found |= {kind: partial(ablated, kind=kind) for kind in VARIED}
-    found |= {"families": families, "agreement": agreement, "claims": claims, "terms": terms}
+    found |= {"families": families, "agreement": agreement, "claims": claims, "choice": choice, "verdict": verdict}
+    found["terms"] = terms
     return found
 
 
@@ -149,7 +152,7 @@ def view(run: Run, table: str) -> View:
     known = tables.read(run, table)
     found = {name: scores.told(run, known, name) for name in _stored(run, table)}
     parts = _parts(run, known, SynapticParts()) if run.path(f"{table} parts").exists() else None
-    resamples = TRIAL_SAMPLES if run.tiny else analysis.RESAMPLES
+    resamples = TRIAL_SAMPLES if run.tiny else RESAMPLES
     return View(known, {name: scores.values(each) for name, each in found.items()}, parts, resamples)
 
 
@@ -172,7 +175,9 @@ def claims(run: Run) -> dict[str, Any]:
             about["order"], about["ranks"] = analysis.order(each), analysis.ranks_or_sum(each)
         if each.parts is not None:
             about["factors"], about["places"] = analysis.factors(each, each.parts), analysis.places(each, each.parts)
-            names = [score for score in ("params", "flops", "hwbench", "naswot", "dss", "dss-plus-plus") if score in each.scores]
+            names = [
+                score for score in ("params", "flops", "hwbench", "naswot", "dss", "dss-plus-plus") if score in each.scores
+            ]
             about["best of n"] = analysis.best_of_n(each, names)
         if name == ABLATED:
             about |= {kind: _varied(run, each, kind) for kind in VARIED if run.path(kind).exists()}
@@ -191,6 +196,20 @@ def _varied(run: Run, each: View, kind: str) -> dict[str, Any]:
             draws.setdefault(name.partition(" ")[0], []).append(found)
         return analysis.inputs(each, draws)
     return {"initialisations": analysis.initialisations, "losses": analysis.losses}[kind](each, terms)
+
+
+def choice(run: Run) -> list[dict[str, Any]]:
+    """Forms of our own score on the first halves of the tables it was chosen on."""
+    return own_score.choice(_chosen_on(run))
+
+
+def verdict(run: Run) -> dict[str, Any]:
+    """Our own score beside every other one on the second halves."""
+    return own_score.verdict(_chosen_on(run))
+
+
+def _chosen_on(run: Run) -> dict[str, View]:
+    return {name: each for name, each in views(run).items() if name in own_score.TABLES}
 
 
 def terms(run: Run) -> dict[str, Any]:

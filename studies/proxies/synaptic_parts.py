@@ -113,7 +113,7 @@ def _norms(fresh: FreshNetwork, attention: Sequence[Layer], slopes: Mapping[str,
             fused.append(pair)
     for pairs in heads.values():
         fused.append((torch.cat([slope for slope, _ in pairs]), torch.cat([weight for _, weight in pairs])))
-    found = {}
+    found: dict[str, float] = {}
     for prefix, pairs in (("", one_by_one), ("fused_", fused)):
         slope, weight = (np.array(nuclear_norms([pair[at] for pair in pairs])) for at in (0, 1))
         found |= {f"{prefix}{name}": float(value.sum()) for name, value in _named(slope, weight)}

@@ -110,7 +110,7 @@ def test_claims_are_decided_by_their_intervals():
     bad = View(table, {"dss": truth, "dss-plus-plus": noise, **others}, resamples=200)
     assert not analysis.order(bad)["holds"]
     assert analysis.ranks_or_sum(bad)["differences"]["all"][2] < 0
-    parts = {name: noise for name in SynapticParts.terms} | {"product": truth, "mlp": truth}
+    parts = dict.fromkeys(SynapticParts.terms, noise) | {"product": truth, "mlp": truth}
     assert analysis.factors(good, parts)["holds"]
     assert analysis.places(good, parts)["holds"]
     assert not analysis.places(good, {**parts, "attention": truth})["holds"]
@@ -203,6 +203,7 @@ def test_a_trial_run_from_scores_to_report_and_its_terms_elsewhere(made_up, tmp_
     assert STUDY.main([*words, "--out", str(out)]) == 0
     text = (out / "proxies.md").read_text()
     assert "## autoformer: 6 networks" in text
+    assert "judged on the second halves" in text
     for claim in ("11:", "12:", "13:", "14:", "16:", "17:", "18:", "19:", "21:"):
         assert f"### {claim}" in text
     monkeypatch.setattr(NetworkScores, "_ask", lambda self, keys: pytest.fail("measured twice"))

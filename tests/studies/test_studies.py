@@ -69,7 +69,7 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
         "accuracy", "active_profiling", "equal_work", "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise",
-        "objectives", "own_benchmark",
+        "objectives", "own_benchmark", "proxies",
         "readme_figures", "real_models", "search", "spaces", "table_claims", "targets", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import groupby
-from math import prod
+from math import cbrt, prod
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from hwbench.space.lowering import lower
 
 EARLY = 0.5
 """How much more than the mean the first block of a long stage counts, and how much less the last."""
-POWER = 1 / 3
 WORKING = frozenset({"gelu", "relu", "silu", "tanh", "map_relu", "map_silu", "softmax", "spectral_transform"})
 """Primitives that bend, or in which tokens meet without weights."""
 
@@ -49,7 +48,7 @@ class Hwbench:
 
         def scores(population: Population) -> np.ndarray:
             loads = (lower(space, column) for column in population.T)
-            return np.array([_score([_blocks(phase.network) for phase in load.phases]) for load in loads], float)
+            return np.array([_score([blocks(phase.network) for phase in load.phases]) for load in loads], float)
 
         return scores
 
@@ -58,17 +57,17 @@ def _score(phases: list[list[tuple[int, int]]]) -> float:
     """Of the blocks of all phases."""
     if not any(phases):
         return float("nan")
-    return sum(_stage([width * size for width, size in run]) for blocks in phases for _, run in groupby(blocks, lambda b: b[0]))
+    return sum(_stage([width * size for width, size in run]) for found in phases for _, run in groupby(found, lambda b: b[0]))
 
 
-def _stage(blocks: list[int]) -> float:
+def _stage(of: list[int]) -> float:
     """Of blocks of one width, each stated as width x weights."""
-    n = len(blocks)
-    return sum((1 + EARLY * (1 - (2 * i + 1) / n)) * float(each) ** POWER for i, each in enumerate(blocks))
+    n = len(of)
+    return sum((1 + EARLY * (1 - (2 * i + 1) / n)) * cbrt(each) for i, each in enumerate(of))
 
 
-def _blocks(network: Network) -> list[tuple[int, int]]:
-    """(width, weights) in running order."""
+def blocks(network: Network) -> list[tuple[int, int]]:
+    """(width, weights) of every block, in running order."""
     return [block for node in network.nodes if (block := _block(node.spec)) is not None]
 
 

@@ -49,8 +49,8 @@ def test_a_pit_has_three_stages_and_its_pooling_and_patches_are_no_blocks():
 def test_a_bert_of_unlike_operations_without_its_words_projection_and_pooler():
     space = registry.get("space", "nasbench-bert")
     values = {
-        "hidden_size": 256, "depth": 2, "operation": ["attention", "transform"], "score": ["weighted"], "transform": [None, "dct"],
-        "kernel": [], "heads": [2, 4], "ffn_dim": [1024, 512], "ffn_layers": [3, 1],
+        "hidden_size": 256, "depth": 2, "operation": ["attention", "transform"], "score": ["weighted"],
+        "transform": [None, "dct"], "kernel": [], "heads": [2, 4], "ffn_dim": [1024, 512], "ffn_layers": [3, 1],
     }  # fmt: skip
     blocks = [(256, 5 * 256**2), (256, 2 * 256 * 1024 + 2 * 1024**2), (256, 256**2), (256, 2 * 256 * 512)]
     assert scores(space, from_values(space, values))[0] == pytest.approx(by_hand(blocks), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Attention that is no plain attention: which layers of NAS-Bench-BERT's operations count, against its networks in plain torch."""
+"""Which layers of NAS-Bench-BERT's operations count for DSS, against its networks in plain torch."""
 
 from __future__ import annotations
 
