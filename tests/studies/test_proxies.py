@@ -18,7 +18,7 @@ from studies.proxies.own_score import halves
 from studies.proxies.synaptic_parts import LOSSES, SynapticParts
 from studies.proxies.tables import Known, Source
 
-SPACE = "autoformer-tiny:image=32,classes=10"
+SPACE = "autoformer-cifar10"
 """Small enough that a network takes milliseconds."""
 
 
