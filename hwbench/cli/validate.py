@@ -94,9 +94,9 @@ def show_proxies(done: dict[str, Any], wide: bool = False) -> None:
             typer.echo(f"note: {name}: {note}")
 
 
-def _interval(stated: dict[str, float]) -> str:
+def _interval(stated: dict[str, float | None]) -> str:
     value, low, high = (stated[key] for key in ("value", "low", "high"))
-    return "-" if value is None or value != value else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    return "-" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def show(done: dict[str, Any], wide: bool = False) -> None:

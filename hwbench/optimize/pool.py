@@ -67,4 +67,5 @@ class Pool:
             part = genes[at : at + step]
             apart[at : at + step] = (part[:, None, :] != self.members[None]).sum(axis=2)
         number = genes.astype(np.uint64) @ self._theirs  # of each architecture; whole numbers, so the same on every machine
-        return apart + ((number[:, None] ^ self._mine) * MIXED >> 11) / 2.0**53
+        found: np.ndarray = apart + ((number[:, None] ^ self._mine) * MIXED >> 11) / 2.0**53
+        return found

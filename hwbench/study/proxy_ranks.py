@@ -20,6 +20,7 @@ from hwbench.accuracy.benchmark.base import proxy_table
 from hwbench.accuracy.score import score
 from hwbench.core import rank_agreement, registry
 from hwbench.core.errors import UsageError
+from hwbench.core.files import without_nan
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.rank_agreement import Stated
 from hwbench.space.architectures import Architectures
@@ -95,6 +96,6 @@ def judged(scores: Mapping[str, np.ndarray], truth: np.ndarray, cells: np.ndarra
             "more_than_flops": whole[name] - whole["flops"],
             "params_held_fixed": rank_agreement.partial(whole[name], beside, whole["params"]),
         }
-        stated = {part: asdict(Stated.of(found)) for part, found in parts.items()}
+        stated = {part: without_nan(asdict(Stated.of(found))) for part, found in parts.items()}
         figures[name] = {"scored": int((~np.isnan(values)).sum()), **stated}
     return figures

@@ -342,7 +342,7 @@ def test_a_worker_lost_in_the_middle_costs_its_item_only():
         ({"device": [], "cost": "weight"}, "Unknown device 'weight'. "),
         ({"cost": "params_m", "settings": ["predicted"]}, "params_m is no device of nasbench201-cifar10"),
         ({"proxy": "params"}, "ask for them apart"),
-        ({"table": "nasbench301"}, "Unknown benchmark 'nasbench301'. Did you mean nasbench201-"),
+        ({"table": "nasbench202-cifar10"}, "Unknown benchmark 'nasbench202-cifar10'. Did you mean nasbench201-"),
         ({"strategy": "nsga3"}, "Unknown strategy 'nsga3'. Did you mean nsga2"),
         ({"strategy": "evolution:population=0"}, "population and parents must be at least 1"),
         ({"settings": ["guessed"]}, "Unknown setting 'guessed'. Available: known, paid, predicted"),

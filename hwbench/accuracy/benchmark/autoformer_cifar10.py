@@ -151,7 +151,7 @@ def _genes(names: Sequence[str]) -> Genes:
     rows = [list(bytes.fromhex(name)) for name in names]
     wrong = [name for name, row in zip(names, rows, strict=True) if len(row) != len(sizes) or any(map(int.__ge__, row, sizes))]
     genes = np.array([] if wrong else rows, np.uint8).reshape(-1, len(sizes))
-    wrong = wrong or [names[i] for i in np.flatnonzero((genes != canonical(space, genes.T).T).any(axis=1))]
+    wrong = wrong or [names[int(i)] for i in np.flatnonzero((genes != canonical(space, genes.T).T).any(axis=1))]
     if wrong:
         raise DataError(
             f"{FOLDER}: {len(wrong)} of {len(names)} architectures are no networks of {SPACE}; the first is {wrong[0]}."

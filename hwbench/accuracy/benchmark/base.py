@@ -61,7 +61,7 @@ class ProxyTable:
     """str[n]: networks of equal depth and width have the same; a score earns its place by its ranks within these."""
 
     def __len__(self) -> int:
-        return self.population.shape[1]
+        return int(self.population.shape[1])
 
     def rows(self, accuracy: str, unit: str = PERCENT) -> Rows:
         """The same as a table that searches ask, by one of its accuracies."""
