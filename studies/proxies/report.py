@@ -57,9 +57,14 @@ def number(value: float | None) -> str:
     return "-" if value is None or value != value else f"{value:.3f}".replace("0.", ".", 1)
 
 
+def known(value: float | None) -> float:
+    """To sort by; what is unknown comes last among the good and first among the bad."""
+    return float("-inf") if value is None else value
+
+
 def agreement(name: str, found: Mapping[str, Any]) -> list[str]:
     """One table, the best score first."""
-    rows = sorted(found["scores"].items(), key=lambda item: -(item[1]["tau"][0] or 0.0))
+    rows = sorted(found["scores"].items(), key=lambda item: -known(item[1]["tau"][0]))
     head = ["score", "networks", "tau", "within cells", "given parameters", "with parameters", "with FLOPs"]
     cells = [
         [
@@ -167,7 +172,7 @@ def initialisations(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 17."""
     parts = []
     for table, each in _each(found, "initialisations"):
-        ordered = sorted(each["rows"].items(), key=lambda item: -item[1]["tau"][0])
+        ordered = sorted(each["rows"].items(), key=lambda item: -known(item[1]["tau"][0]))
         keys = ("tau", "normal_minus_it", "given_width", "dss")
         rows = [[name, *(interval(row[key]) for key in keys), number(row["with_width"])] for name, row in ordered]
         head = ["initialisation", "DSS++", "normal minus it", "given width", "DSS", "with width"]
@@ -267,7 +272,7 @@ def choice(found: Sequence[Mapping[str, Any]]) -> list[str]:
 def ahead(found: Mapping[str, Any]) -> list[str]:
     """Our own score on the second halves."""
     sizes = ", ".join(f"{n} networks of {name}" for name, n in found["networks"].items())
-    ordered = sorted(found["ahead"].items(), key=lambda item: item[1]["difference"][0])
+    ordered = sorted(found["ahead"].items(), key=lambda item: known(item[1]["difference"][0]))
     rows = [
         [name, len(each["tables"]), interval(each["difference"]), len(each["within tables"]), interval(each["within"])]
         for name, each in ordered
@@ -285,7 +290,7 @@ def ahead(found: Mapping[str, Any]) -> list[str]:
         ]
         for score in scores
     ]
-    behind = [name for name, each in ordered if not each["difference"][1] > 0]
+    behind = [name for name, each in ordered if not known(each["difference"][1]) > 0]
     words = f"not ahead of {', '.join(behind)}" if behind else f"ahead of all {len(ordered)}"
     return [
         markdown.heading("Our own score: judged on the second halves", 2),

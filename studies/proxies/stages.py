@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.core.errors import UsageError
 from hwbench.space.architectures import of_values
 from studies.harness import Run
 from studies.proxies import analysis, own_score, scores, tables
@@ -139,8 +140,12 @@ def families(run: Run) -> dict[str, Any]:
 
 
 def views(run: Run) -> dict[str, View]:
-    """Every table with the scores that are stored."""
-    return {name: view(run, name) for name in SOURCES if tables.there(run.options, name) and _stored(run, name)}
+    """Every table with the scores that are stored, once the baselines are."""
+    here = [name for name in SOURCES if tables.there(run.options, name)]
+    found = {name: view(run, name) for name in here if set(analysis.BASELINES) <= set(_stored(run, name))}
+    if not found:
+        raise UsageError(f"No table has all of {', '.join(analysis.BASELINES)} yet: run their stages first.")
+    return found
 
 
 def _stored(run: Run, table: str) -> list[str]:
@@ -209,7 +214,10 @@ def verdict(run: Run) -> dict[str, Any]:
 
 
 def _chosen_on(run: Run) -> dict[str, View]:
-    return {name: each for name, each in views(run).items() if name in own_score.TABLES}
+    found = {name: each for name, each in views(run).items() if name in own_score.TABLES and own_score.NAME in each.scores}
+    if not found:
+        raise UsageError(f"No table that {own_score.NAME} was chosen on has its scores yet: run their stages first.")
+    return found
 
 
 def terms(run: Run) -> dict[str, Any]:
