@@ -27,7 +27,7 @@ STUDY = Study(
     (
         TABLES,
         Option("terms", None, "OUT/terms.parquet of another run: nothing in it is measured again", Path, fixed=False),
-        Option("own", None, "folder that holds own-benchmark/ (default: this repository's reports)", Path, fixed=False),
+        Option("own", None, "folder that holds own-benchmark/ (default: the published one)", Path, fixed=False),
         Option(
             "datasets", os.environ.get("HWBENCH_DATASETS"), "folder of data sets, for images as inputs (else HWBENCH_DATASETS)",
             Path, fixed=False,

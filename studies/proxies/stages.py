@@ -52,9 +52,10 @@ def stages(options: argparse.Namespace) -> Mapping[str, Stage]:
     here = [name for name in SOURCES if tables.there(options, name)]
     found: dict[str, Stage] = {}
     for group in (CHEAP,) if options.tiny else (CHEAP, GRADIENTS, DEAR):
-        found |= {f"{table} {name}": partial(scored, table=table, proxy=name) for table in here for name in group}
+        pairs = [(table, name) for table in here for name in group if name in (SOURCES[table].only or PROXIES)]
+        found |= {f"{table} {name}": partial(scored, table=table, proxy=name) for table, name in pairs}
         if group == CHEAP:
-            found |= {f"{table} parts": partial(taken_apart, table=table) for table in here}
+            found |= {f"{table} parts": partial(taken_apart, table=table) for table in here if not SOURCES[table].only}
             found |= {kind: partial(ablated, kind=kind) for kind in VARIED}
     found |= {"families": families, "agreement": agreement, "claims": claims, "choice": choice, "verdict": verdict}
     found["terms"] = terms
@@ -230,7 +231,8 @@ def _asked(run: Run) -> Iterator[tuple[Known, Proxy]]:
     for table in SOURCES:
         if tables.there(run.options, table):
             known = tables.read(run, table)
-            yield from ((known, name) for name in PROXIES)
-            yield known, SynapticParts()
+            yield from ((known, name) for name in SOURCES[table].only or PROXIES)
+            if not SOURCES[table].only:
+                yield known, SynapticParts()
     known = tables.read(run, ABLATED)
     yield from ((known, part) for vary in VARIED.values() for part in vary(run).values())

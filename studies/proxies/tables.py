@@ -2,6 +2,7 @@
 
 ViT-Bench's AutoFormer and PiT subnets (columns of networks with a teacher judge; the others say little), NAS-Bench-BERT's
 networks by their mean GLUE score, and our own table of CIFAR-10 by the test accuracy of inherited weights, where it is there.
+NAS-Bench-201's cells are no Transformers: what our own score and the baselines say of networks of another kind.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from hwbench.accuracy.benchmark.base import ProxyTable, proxy_table
+from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
 from studies.harness import Run
 from studies.own_benchmark import subnets
 from studies.provenance import ROOT
+
+OWN = ROOT / "reports" / "own-benchmark-2026-11-18"
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,10 @@ class Source:
     judged: tuple[str, ...]
     ours: bool = False
     """It lies in this repository's reports."""
+    drawn: int = 0
+    """So many of its networks, drawn by a seed; all where 0."""
+    only: tuple[str, ...] = ()
+    """Scores that are judged on it; all where empty."""
 
 
 TAUGHT = ("c100-kd", "flower-kd", "chaoyang-kd")
@@ -38,6 +47,7 @@ SOURCES = {
     "pit": Source("vitbench-pit", TAUGHT),
     "bert": Source("nasbench-bert", ("glue",)),
     "cifar10": Source("autoformer-cifar10-test", ("test",), ours=True),
+    "cells": Source("nasbench201-cifar10", ("cifar10",), drawn=1000, only=("params", "flops", "depth", "width", "hwbench")),
 }
 TINY = 6
 """Networks of a trial run."""
@@ -70,7 +80,7 @@ class Known:
 
 def there(options: argparse.Namespace, name: str) -> bool:
     """Whether a table can be read here: ours may not be made yet."""
-    return not SOURCES[name].ours or (_ours(options) / "own-benchmark").is_dir()
+    return not SOURCES[name].ours or (_ours(options) / "own-benchmark" / "networks.parquet").is_file()
 
 
 def read(run: Run, name: str) -> Known:
@@ -83,14 +93,25 @@ def read(run: Run, name: str) -> Known:
 
 
 def _ours(options: argparse.Namespace) -> Path:
-    return Path(options.own or ROOT / "reports")
+    return Path(options.own or OWN)
 
 
 @lru_cache(maxsize=None)
 def _read(name: str, folder: Path) -> Known:
     source = SOURCES[name]
-    table = proxy_table(source.benchmark, folder)
-    return of(name, table, source)
+    return of(name, _drawn(source, folder) if source.drawn else proxy_table(source.benchmark, folder), source)
+
+
+def _drawn(source: Source, folder: Path) -> ProxyTable:
+    """Some cells of NAS-Bench-201, a table whose reader does not build networks; those that are the same network count once."""
+    rows = registry.get("benchmark", source.benchmark).read(folder)
+    space = registry.get("space", source.benchmark.partition("-")[0])
+    trained = np.flatnonzero(np.isfinite(rows.accuracy))
+    chosen = np.random.default_rng(0).choice(trained, source.drawn, replace=False)
+    population, first = np.unique(canonical(space, rows.genes[chosen].T), axis=1, return_index=True)
+    population = np.ascontiguousarray(population)
+    depth = registry.get("proxy", "depth").compile(space)(population)
+    return ProxyTable(source.benchmark, space, population, {"cifar10": rows.accuracy[chosen[first]]}, {}, depth)
 
 
 def of(name: str, table: ProxyTable, source: Source) -> Known:

@@ -11,7 +11,7 @@ A block is a node of a network that has weights, in which something bends (an ac
 a fixed transform, and that leaves more than one place: projections, pooling and patches are changes of basis, and a head's size
 is set by the task. A stage is a run of blocks of one width. Phases of a workload add up.
 
-Nothing is drawn, no network is run: it is a matter of microseconds per block, absolute, and the same for vision and language.
+Nothing is drawn and no network is run: a score is absolute, and the same for vision and language.
 Form and constants were chosen on one half of three public tables and judged once on the other: reports/README.md.
 """
 
