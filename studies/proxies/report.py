@@ -292,6 +292,8 @@ def ahead(found: Mapping[str, Any]) -> list[str]:
     ]
     behind = [name for name, each in ordered if not known(each["difference"][1]) > 0]
     words = f"not ahead of {', '.join(behind)}" if behind else f"ahead of all {len(ordered)}"
+    if partly := [name for name, each in ordered if len(each["tables"]) < len(found["tables"])]:
+        words += f" (not scored on every table yet: {', '.join(partly)})"
     return [
         markdown.heading("Our own score: judged on the second halves", 2),
         f"{sizes}. `hwbench` is {words}, by mean difference over tables (interval above 0).",
