@@ -240,7 +240,14 @@ VERBS: Mapping[str, Verb] = {
             _limited("latency_ms", "instructions_m", "memory_mb", "peak_memory"),
         ),
     ),
-    "validate": _one("table device strategy seeds evaluations setting budget tables out workers wide json"),
+    "validate": Verb(
+        (
+            _mode("table proxy tables workspace workers wide json", "--proxy", "proxy"),
+            _mode(
+                "table device cost strategy seeds evaluations setting budget tables out workers wide json", needs="device|cost"
+            ),
+        )
+    ),
     "specialise": _one("table budget_percentile device complete tables out wide json"),
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),

@@ -21,6 +21,7 @@ from hwbench.core import pareto
 from hwbench.core.errors import UsageError
 from hwbench.core.factors import Factor
 from hwbench.core.genes import Block, Genes, check_choices
+from hwbench.optimize.pool import Pool
 
 Values = Mapping[str, np.ndarray]
 """Name of an objective or cost -> one number per architecture."""
@@ -69,6 +70,8 @@ class Problem:
     """Costs that are free: vectorised functions of the genes."""
     canonical: Callable[[Genes], Genes] = _as_it_is
     """The form that stands for all architectures that are the same network."""
+    pool: Pool | None = None
+    """The only architectures that can be chosen; without one, every combination of genes can."""
     wide: Sequence[int] = ()
     """Genes that shape the whole network (width, depth) rather than one layer of it."""
     additive: Mapping[str, Sequence[Factor]] = field(default_factory=dict)
@@ -80,6 +83,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "genes", tuple((str(name), int(size)) for name, size in self.genes))
+        if self.pool is not None:
+            object.__setattr__(self, "canonical", self.pool.nearest)
         names = [name for name, _ in self.genes]
         if not names or len(set(names)) < len(names):
             raise UsageError(f"A search needs genes with different names, got {', '.join(names) or 'none'}.")
@@ -137,8 +142,12 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """Number of combinations of genes."""
-        return math.prod(size for _, size in self.genes)
+        """Number of architectures: combinations of genes, or members of the pool."""
+        return math.prod(size for _, size in self.genes) if self.pool is None else len(self.pool)
+
+    def made(self, genes: Genes, *parents: Genes) -> Genes:
+        """Architectures made from others, row by row, in canonical form; in a pool other members than those."""
+        return self.canonical(genes) if self.pool is None else self.pool.nearest(genes, *parents)
 
     def check(self, genes: Genes) -> Genes:
         """The genes, if they are architectures of this problem."""

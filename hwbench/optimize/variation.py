@@ -17,7 +17,9 @@ MORE, PARENTS = 10, 100
 
 
 def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:
-    """Draws n architectures, uniform over gene values."""
+    """Draws n architectures, uniform over gene values; from a pool, uniform over its members."""
+    if problem.pool is not None:
+        return np.asarray(problem.pool.members[rng.integers(0, len(problem.pool), n)])
     return problem.canonical(_draw(problem, n, rng))
 
 
@@ -26,16 +28,18 @@ def mutate(problem: Problem, parents: Genes, rate: float, rng: np.random.Generat
     n, genes = parents.shape
     chosen = rng.random((n, genes)) < rate
     chosen[np.arange(n), rng.integers(0, genes, n)] = True
-    return problem.canonical(np.where(chosen, _draw(problem, n, rng), parents))
+    return problem.made(np.where(chosen, _draw(problem, n, rng), parents), parents)
 
 
 def crossover(problem: Problem, first: Genes, second: Genes, rng: np.random.Generator) -> Genes:
     """Each gene comes from one parent or the other with equal chance."""
-    return problem.canonical(np.where(rng.random(first.shape) < 0.5, first, second))
+    return problem.made(np.where(rng.random(first.shape) < 0.5, first, second), first, second)
 
 
 def neighbours(problem: Problem, genes: Genes) -> Genes:
-    """Every different architecture one gene away from any of these, each once, none of these themselves."""
+    """Every different architecture one gene away from any of these (in a pool, the nearest), each once, none of these."""
+    if problem.pool is not None:
+        return problem.pool.around(genes)
     genes = problem.canonical(genes)
     moved = [genes]
     for gene, (_, size) in enumerate(problem.genes):
@@ -50,7 +54,9 @@ def neighbours(problem: Problem, genes: Genes) -> Genes:
 
 
 def everything(problem: Problem) -> Genes:
-    """All architectures of a problem, each once; for those of at most ENUMERABLE combinations."""
+    """All architectures of a problem, each once; for those of at most ENUMERABLE."""
+    if problem.pool is not None:
+        return problem.pool.members
     sizes = problem.sizes
     steps = np.cumprod([1, *sizes[:0:-1]])[::-1]  # combinations after which each gene moves on: the last one is fastest
     grid = (np.arange(problem.size)[:, None] // steps % sizes).astype(np.uint8)

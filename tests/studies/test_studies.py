@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import public_tables
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -15,10 +16,12 @@ from studies import provenance
 from studies.__main__ import every
 from studies.harness import TRIAL
 from studies.options import BRIEF
+from studies.table_claims import CELLS
 from tests import setups
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
+TINY_CLAIMS = ("best-of-n nasbench-bert", "linas nasbench-bert flops_m", "hurdles nasbench-nlp", "strategies vitbench-pit")
 campaign = pytest.mark.skipif(os.environ.get("HWBENCH_CAMPAIGN") != "1", reason="long: make campaign runs it")
 
 
@@ -66,8 +69,8 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
         "accuracy", "active_profiling", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
-        "machine_noise", "objectives", "own_benchmark", "readme_figures", "real_models", "search", "spaces", "t_razor_search",
-        "targets", "transfer", "trust",
+        "machine_noise", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
+        "t_razor_search", "table_claims", "targets", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -106,6 +109,22 @@ def test_search(tmp_path):
     text = run("search", tmp_path, "--tables", tables_of("nasbench201", "help"), "--workers", 1, *words)
     assert "| optuna-tpe | paid |" in text
     assert (tmp_path / "whole" / "report.md").exists()
+
+
+def test_table_claims(tmp_path):
+    """On the tables written here; NAS-Bench-201 and Penn Treebank need the public ones."""
+    words = [word for stage in TINY_CLAIMS for word in ("--stage", stage)]
+    text = run("table_claims", tmp_path, "--tables", public_tables.folder(), *words)
+    for claim in ("Claim 19", "Claim 23", "Claim 25", "Strategies on tables that hold a sample"):
+        assert f"## {claim}" in text
+    assert "| linas-ridge |" in text
+    assert (tmp_path / "strategies" / "vitbench-pit" / "report.md").exists()
+
+
+def test_table_claims_on_cells(tmp_path):
+    words = [word for stage in ("zero-reward 2080ti_1", f"hurdles {CELLS}") for word in ("--stage", stage)]
+    text = run("table_claims", tmp_path, "--tables", tables_of("nasbench201", "help", "oneproxy"), *words)
+    assert "| 2080ti_1 | 5 | reinforce | zeroed |" in text
 
 
 def test_active_profiling(workspace, tmp_path):
