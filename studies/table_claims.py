@@ -32,7 +32,7 @@ from hwbench.optimize.strategy.base import Strategy
 from hwbench.study import table_costs, trace, validate
 from studies import table_claims_report
 from studies.harness import Run, Study
-from studies.options import TABLES, Option
+from studies.options import TABLES, WORKSPACE, Option
 from studies.table_scores import Scores, scored
 
 CELLS = "nasbench201-cifar10"
@@ -285,7 +285,12 @@ STUDY = Study(
     "half an hour on one core",
     STAGES,
     table_claims_report.report,
-    (TABLES, Option("seeds", 30, "searches of every kind"), Option("repeats", 200, "draws behind a best-of-n curve")),
+    (
+        TABLES,
+        WORKSPACE,
+        Option("seeds", 30, "searches of every kind"),
+        Option("repeats", 200, "draws behind a best-of-n curve"),
+    ),
 )
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ def genes_of(space: Space, columns: Columns, file: str) -> tuple[Genes, np.ndarr
     return np.ascontiguousarray(read.population.T), ((read.found >= 0) & (given != read.population)).any(axis=0)
 
 
-def networks_of(space: Space, columns: Columns, file: str, called: Mapping[str, str] | None = None) -> Population:
+def networks_of(
+    space: Space, columns: Columns, file: str, called: Mapping[str, str] | None = None, once: bool = True
+) -> Population:
     """The architectures of a table in which every row is a network of the space, stated completely and once.
 
     Args:
@@ -62,6 +64,7 @@ def networks_of(space: Space, columns: Columns, file: str, called: Mapping[str, 
         columns: By the space's names.
         file: For messages.
         called: Name of a gene (`heads`, or `heads[0]`) -> the column of the file it was taken from.
+        once: Refuse two rows of the same network; else they are told as often as they stand there.
 
     Raises:
         UsageError: a column is missing.
@@ -85,7 +88,7 @@ def networks_of(space: Space, columns: Columns, file: str, called: Mapping[str, 
             f"{file}: {int(bad.sum())} of {len(bad)} rows are no network of {space.name}; the first is row {row + 1}: {why}."
         )
     first: dict[bytes, int] = {}
-    for row, key in enumerate(keys(read.population.T)):
+    for row, key in enumerate(keys(read.population.T) if once else ()):
         if (before := first.setdefault(key, row)) != row:
             raise DataError(f"{file}: rows {before + 1} and {row + 1} are the same network of {space.name}.")
     return read.population
