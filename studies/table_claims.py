@@ -32,7 +32,7 @@ from hwbench.optimize.strategy.base import Strategy
 from hwbench.study import table_costs, trace, validate
 from studies import table_claims_report
 from studies.harness import Run, Study
-from studies.options import TABLES, Option
+from studies.options import TABLES, WORKSPACE, Option
 from studies.table_scores import Scores, scored
 
 CELLS = "nasbench201-cifar10"
@@ -267,25 +267,31 @@ def strategies(run: Run, table: str) -> dict[str, Any]:
     }
 
 
-BEST_OF_N = ("nasbench-bert", "vitbench-autoformer", "vitbench-pit", "nasbench-nlp", CELLS)
+BEST_OF_N = ("nasbench-nlp", "nasbench-bert", CELLS, "vitbench-pit", "vitbench-autoformer")
 FRONTS = (
     (CELLS, "samsung_a50"), (CELLS, "2080ti_1"), (CELLS, "pixel3"), ("nasbench-bert", "flops_m"), ("nasbench-nlp", "params_m")
 )  # fmt: skip
 DEVICES = ("samsung_a50", "2080ti_1")
 STAGES: Mapping[str, Callable[[Run], Any]] = {
-    **{f"best-of-n {table}": partial(best_of_n, table=table) for table in BEST_OF_N},
-    **{f"linas {table} {cost}": partial(linas, table=table, cost=cost) for table, cost in FRONTS},
-    **{f"zero-reward {device}": partial(zero_reward, device=device) for device in DEVICES},
     **{f"hurdles {table}": partial(hurdles, table=table) for table in HURDLES},
+    **{f"best-of-n {table}": partial(best_of_n, table=table) for table in BEST_OF_N},
+    **{f"zero-reward {device}": partial(zero_reward, device=device) for device in DEVICES},
+    **{f"linas {table} {cost}": partial(linas, table=table, cost=cost) for table, cost in FRONTS},
     **{f"strategies {table}": partial(strategies, table=table) for table in POOLS},
 }
+"""Quick ones first."""
 STUDY = Study(
     "table_claims",
     __doc__,
     "half an hour on one core",
     STAGES,
     table_claims_report.report,
-    (TABLES, Option("seeds", 30, "searches of every kind"), Option("repeats", 200, "draws behind a best-of-n curve")),
+    (
+        TABLES,
+        WORKSPACE,
+        Option("seeds", 30, "searches of every kind"),
+        Option("repeats", 200, "draws behind a best-of-n curve"),
+    ),
 )
 
 if __name__ == "__main__":

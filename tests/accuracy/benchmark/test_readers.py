@@ -149,6 +149,22 @@ def test_a_wrong_row_is_named_with_its_column_and_value(name, change, message, t
     assert "\n" not in str(error.value)
 
 
+def test_a_network_that_was_trained_twice_counts_once_with_the_mean_of_its_scores(tmp_path):
+    def change(columns):
+        for name, values in columns.items():
+            if name.startswith(("layer", "hidden", "depth")):
+                values[5] = values[2]
+
+    table = proxy_table("nasbench-bert", altered(tmp_path, "nasbench-bert", change))
+    before = proxy_table("nasbench-bert", public_tables.folder())
+    assert len(table) == public_tables.N - 1
+    kept = np.delete(np.arange(public_tables.N), 5)
+    np.testing.assert_array_equal(table.population, before.population[:, kept])
+    expected = before.accuracies["sst"].copy()
+    expected[2] = (expected[2] + expected[5]) / 2
+    np.testing.assert_allclose(table.accuracies["sst"], expected[kept])
+
+
 def test_all_wrong_rows_are_counted(tmp_path):
     def change(columns):
         for row in (8, 11, 30):
