@@ -183,17 +183,22 @@ class GpuLatency:
         """The latency of each GPU operator with its bounds."""
         sizes = [dict(call.sizes) for call in calls]
         ops = Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
-        value, _ = self.model.predict(self.gpu, ops)
-        low, high = self.model.bounds(self.gpu, ops)
+        value, _ = self.model.predict(self.gpu, ops, self.precision)
+        low, high = self.model.bounds(self.gpu, ops, self.precision)
         low = np.minimum(low, value) * (1 - self._launch_share(ops))
         if not self._was_seen:  # a later generation does more per watt than any in the table: only its peaks bound it
-            low = np.minimum(low, roofline(self.gpu, ops, self.model.precision))
+            low = np.minimum(low, roofline(self.gpu, ops, self.precision))
         return Prices(value, low, np.maximum(high, value) + GAP_MS)
+
+    @property
+    def precision(self) -> str:
+        """Number format asked for."""
+        return self.target.setting.dtype
 
     @property
     def _was_seen(self) -> bool:
         """Whether the model saw operators of this GPU."""
-        return self.gpu.name in (self.model.adapted_to, *self.model.known)
+        return self.gpu.name in (self.model.adapted_to, *self.model.known[self.precision])
 
     def _launch_share(self, ops: Ops) -> np.ndarray:
         """How much of each operator the physics lays to its launch."""
@@ -202,18 +207,17 @@ class GpuLatency:
             index = np.flatnonzero(np.isin(ops.kind, kinds))
             if len(index):
                 part = ops.take(index)
-                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.model.precision)
-                found = physics(family, self.model.core.theta[family], part, sheet, self.model.precision)
+                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.precision)
+                found = physics(family, self.model.core.theta[family], part, sheet)
                 share[index] = found.overhead / found.ms
         return share
 
     def _refuses(self, statistic: str) -> Refusal | None:
         """What no network changes: number format, scenario, statistic, a data sheet without the peak that is needed."""
-        precision = self.model.precision
-        if self.target.setting.dtype != precision:
-            return Refusal(
-                f"{self.name} knows {precision} operators, not {self.target.setting.dtype}; ask with --dtype {precision}."
-            )
+        precision = self.precision
+        if precision not in self.model.formats:
+            known = ", ".join(self.model.formats)
+            return Refusal(f"{self.name} knows {known} operators, not {precision}; ask with --dtype {known}.")
         if self.target.setting.scenario != SCENARIO:
             return Refusal(
                 f"{self.name} knows operators run {SCENARIO}, not {self.target.setting.scenario}; ask for {SCENARIO}."
@@ -249,12 +253,17 @@ class GpuLatency:
             f"hwbench measured nothing on {self.gpu.name}, and this predictor never saw a network: operators from its data "
             f"sheet and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows "
             f"{GAP_MS:g} ms each, the lower one no launch at all); min and p50 are one number; "
-            f"approximated: {', '.join(near) or 'nothing'}"
+            f"{self._outside()}approximated: {', '.join(near) or 'nothing'}"
         )
+
+    def _outside(self) -> str:
+        """What of the data sheet is unlike those learnt from."""
+        found = self.model.outside(self.gpu, self.precision)
+        return f"outside what was learnt: {'; '.join(found)}; " if found else ""
 
     def _seen(self) -> str:
         """Which measured operators stand behind the model."""
-        known = len(self.model.known)
+        known = len(self.model.known[self.precision])
         if self.model.adapted_to:
             return f"{sum(len(each.kind) for each in self.model.evidence.values())} of its operators in a public table"
         if self._was_seen:
