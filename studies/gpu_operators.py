@@ -2,10 +2,10 @@
 
     python -m studies.gpu_operators --tables DIR
 
-One stage per generation (Pascal to Blackwell), which is left out with all its boards, campaigns and number formats: siblings tell
-each other's secrets. Ours from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation that
-see the data sheet, and the plain roofline. fp32 operators are NeuSight's, products in half precision aiconfigurator's. `networks`
-prices NeuSight's Transformers from their shapes with the same left-out models.
+One stage per generation (Pascal to Blackwell), which is left out with all its boards, campaigns and number formats: siblings
+tell each other's secrets. Ours from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation
+that see the data sheet, and the plain roofline. fp32 operators are NeuSight's, products in half precision aiconfigurator's.
+NeuSight's Transformers are priced from their shapes with the same left-out models.
 
 Two GPUs, drawn by seed before anything was looked at (`UNOPENED`), took no part in finding this model: no stage but `unopened`
 reads their rows.
@@ -22,6 +22,7 @@ import numpy as np
 
 from hwbench.core import conformal, markdown, schema
 from hwbench.predictor.gpu import datasheet, fit, roofline, tables
+from hwbench.predictor.gpu.left_out import MEASURED, spread_over_kinds
 from hwbench.predictor.gpu.model import GpuModel
 from studies.gpu_networks import NETWORKS, ops_of
 from studies.harness import Results, Run, Study
@@ -123,7 +124,7 @@ def adapted_errors(
     """Label -> errors on the other rows once some were measured, one entry per draw of them."""
     found: dict[str, list[dict[str, float]]] = {}
     for draw in range(draws):
-        shown = fit.spread_over_kinds(rows.ops.kind, np.arange(len(rows)), fit.MEASURED, 100 + draw)
+        shown = spread_over_kinds(rows.ops.kind, np.arange(len(rows)), MEASURED, 100 + draw)
         rest = rows.take(np.setdiff1d(np.arange(len(rows)), shown))
         told = model.adapt(gpu, rows.ops.take(shown), rows.ms[shown], number)
         again, _ = told.predict(gpu, rest.ops, number)
@@ -207,8 +208,9 @@ def networks_of(run: Run, model: GpuModel, asked: Known) -> list[dict[str, Any]]
         }  # fmt: skip
         if str(row.model) in NETWORKS:
             ops, often = ops_of(str(row.model), int(row.batch), int(row.seq_len))
-            low, high = model.bounds(gpu, ops)
-            entry |= {k: float(often @ v) for k, v in (("ms", model.predict(gpu, ops)[0]), ("low", low), ("high", high))}
+            low, high = model.bounds(gpu, ops, alone=False)
+            ms, _ = model.predict(gpu, ops, alone=False)
+            entry |= {k: float(often @ v) for k, v in (("ms", ms), ("low", low), ("high", high))}
         found.append(entry)
     return found
 
@@ -249,11 +251,16 @@ def networks(results: Results) -> list[dict[str, Any]]:
 
 def report(results: Results, options: Mapping[str, Any]) -> str:
     """Errors by kind, then by GPU; networks by GPU."""
-    lines = ["Mean (median, p95) absolute relative error in %. 30 ops: mean of ten random draws, as many of one kind as of another."]
+    lines = [
+        "Mean (median, p95) absolute relative error in %. 30 ops: mean of ten random draws, as many of one kind as of another."
+    ]
     if "data" in results:
         noise = results["data"]["noise_ceiling"]
         apart, far = 100 * noise["mean_abs_error"], 100 * noise["p95_abs_error"]
-        lines += ["", f"Noise ceiling: {noise['repeated_rows']} rows repeat a shape; {apart:.2f} % from their median, p95 {far:.2f} %."]
+        lines += [
+            "",
+            f"Noise ceiling: {noise['repeated_rows']} rows repeat a shape; {apart:.2f} % from their median, p95 {far:.2f} %.",
+        ]
         for cell, times in results["data"]["throttled"].items():
             lines += [f"Not fitted on: {cell} (large products {times:.1f} times slower than in another campaign)."]
     head = ["roofline", "trees on utilisation", "ours, data sheet", "ours, 30 ops", "covered, data sheet", "covered, 30 ops"]
@@ -291,9 +298,17 @@ def _networks(entries: list[dict[str, Any]]) -> list[str]:
     by_gpu = []
     for name in sorted({e["gpu"] for e in entries}):
         mine = [e for e in entries if e["gpu"] == name]
-        plain, scaled = ([abs(e["ms"] * f / e["measured_ms"] - 1) for e, f in ((e, e[k] if k else 1.0) for e in mine)] for k in ("", "factor"))
+        plain, scaled = (
+            [abs(e["ms"] * f / e["measured_ms"] - 1) for e, f in ((e, e[k] if k else 1.0) for e in mine)]
+            for k in ("", "factor")
+        )
         inside = np.mean([e["low"] <= e["measured_ms"] <= e["high"] for e in mine])
-        cells = [f"{100 * np.mean(plain):.1f}", f"{100 * np.mean(scaled):.1f}", f"{mine[0]['factor']:.2f}", f"{100 * inside:.0f}"]
+        cells = [
+            f"{100 * np.mean(plain):.1f}",
+            f"{100 * np.mean(scaled):.1f}",
+            f"{mine[0]['factor']:.2f}",
+            f"{100 * inside:.0f}",
+        ]
         by_gpu.append([name, len(mine), *cells])
     rows = [
         [e["gpu"], e["network"], e["batch"], e["tokens"], e["variant"], f"{e['measured_ms']:.1f}", f"{e['ms']:.1f}",
@@ -303,7 +318,12 @@ def _networks(entries: list[dict[str, Any]]) -> list[str]:
     head = ["GPU", "networks", "sum of operators", "calibrated on the others", "factor", "covered"]
     every = ["GPU", "network", "batch", "tokens", "variant", "measured ms", "sum ms", "off", "off, calibrated"]
     published = "NeuSight, published, end to end: A100 6.5 %, V100 5.9 %, H100 6.1 %, L4 14.6 %."
-    lines = ["", "## Transformers end to end, the generation's operators left out", "", f"Mean absolute error in %. {published}"]
+    lines = [
+        "",
+        "## Transformers end to end, the generation's operators left out",
+        "",
+        f"Mean absolute error in %. {published}",
+    ]
     return [*lines, "", markdown.table(head, by_gpu, 1), "", markdown.table(every, rows, 2)]
 
 

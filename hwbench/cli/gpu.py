@@ -20,7 +20,12 @@ SHOWN = 20
 def fit(
     out: Annotated[Path, typer.Option("--out", help="Folder of the predictor.")],
     tables: Annotated[
-        Path | None, typer.Option("--tables", envvar="HWBENCH_TABLES", help="Folder of the public tables: neusight/, and aiconfigurator/ for half precision.")
+        Path | None,
+        typer.Option(
+            "--tables",
+            envvar="HWBENCH_TABLES",
+            help="Folder of the public tables: neusight/, and aiconfigurator/ for half precision.",
+        ),
     ] = None,
     leave_out: Annotated[
         list[str] | None, typer.Option("--leave-out", help="A GPU not to look at; repeat for several.")
@@ -104,9 +109,7 @@ def predict(
     rows = asked.slice(0, SHOWN).to_pylist()
     told, unlike = {"output": str(output), "gpu": sheet.name}, model.outside(sheet, dtype)
     if json:
-        console.emit_json(
-            {**told, "rows": len(ops), "unread_columns": unread, "outside": unlike, "predictor": used}
-        )
+        console.emit_json({**told, "rows": len(ops), "unread_columns": unread, "outside": unlike, "predictor": used})
         return
     console.predictor_of("latency_ms", used, "generations of GPUs, each left out in turn")
     known = f"{len(seen)} measured ops" if measured is not None else "its data sheet only"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -241,3 +242,60 @@ def test_the_desktop_gpu_is_a_whole_data_sheet():
 def test_a_shipped_gpu_is_a_sound_data_sheet(path):
     found = files.read(path)
     assert found.kind != "gpu" or datasheet.of_device(found).peaks["fp32"] > 1
+
+
+def test_a_correction_is_never_taken_further_than_it_helps_the_measured_ops_themselves():
+    """Noise that nothing explains is not followed; a level that all ops share is."""
+    rng = np.random.default_rng(3)
+    fitted = np.array([0.7, 0.7, 0.7, 0.6, 0.4, 1.0, 0.5])
+    kind = np.repeat(["linear", "bmm"], 15)
+    shares = rng.dirichlet([1, 4, 1], 30)
+    places = np.column_stack([shares, rng.normal(size=(30, 6))])
+    for off, least, most in ((rng.permutation(np.tile([-1.5, 1.5], 15)), 0.0, 0.5), (np.full(30, 1.0), 0.75, 1.0)):
+        seen = process.learn(fitted, kind, places, off)
+        assert (least <= seen.trust).all()
+        assert (seen.trust <= most).all()
+    alone = process.learn(fitted, kind[:1], places[:1], np.ones(1))
+    shift, doubt = process.ask(fitted, alone, kind, places)
+    assert (np.abs(shift) < 1).all()
+    assert (doubt > fitted[process.NOISE]).all()
+
+
+def test_thirty_measured_ops_do_not_make_gpus_worse(model):
+    """GPUs with ops that are off at random, and such with a level: the mean error with 30 ops is not above that without."""
+    for scatter, level in ((0.0, 1.0), (0.3, 1.0), (0.3, 1.4)):
+        errors = []
+        for seed in range(6):
+            ops = some_ops(300, 40 + seed)
+            ms = truth(KNOWN["mid"], ops) * level * np.exp(np.random.default_rng(seed).normal(0, scatter, 300))
+            told = model.adapt(KNOWN["mid"], ops.take(np.arange(30)), ms[:30])
+            rest = ops.take(np.arange(30, 300))
+            errors.append([np.abs(m.predict(KNOWN["mid"], rest)[0] / ms[30:] - 1).mean() for m in (model, told)])
+        before, after = np.mean(errors, axis=0)
+        assert after <= before + 0.01
+
+
+def test_an_interval_is_wider_for_a_data_sheet_unlike_those_learnt_from(model):
+    ops = some_ops(50, 5)
+    far = board("far", 14, 900, 80, 25)  # the same arithmetic from a tenth of the power
+    assert not [line for line in model.outside(KNOWN["mid"]) if "watt" in line]
+    assert any(line.startswith("TFLOP/s per watt, for its process: 0.56, learnt from") for line in model.outside(far))
+    assert outside.wider(far, "fp32", model.ranges["fp32"]) > 1.5
+    widths = [np.log(high / low) for low, high in (model.bounds(g, ops) for g in (KNOWN["mid"], far))]
+    assert (widths[1] > 1.5 * widths[0]).all()
+
+
+def test_power_stretches_arithmetic_and_never_shortens_it():
+    theta = np.array([middle for middle, _ in roofline.PRIORS["gemm"].values()])
+    ops = datasheet.Ops.of({"op": ["linear"] * 3, "B": [1] * 3, "M": [512, 2048, 8192], "N": [4096] * 3, "K": [4096] * 3})
+    ms = []
+    for watts in (1000, 250, 60):
+        known = {"it": board("it", 14, 900, 80, watts)}
+        ms.append(roofline.physics("gemm", theta, ops, datasheet.sheet_of(np.array(["it"] * 3), known, "fp32")).ms)
+        assert (ms[-1] > roofline.roofline(known["it"], ops)).all()
+    assert (ms[0] <= ms[1]).all()
+    assert (ms[1] < ms[2]).all()
+
+
+def test_a_board_that_states_no_process_is_told_so(model):
+    assert any("states no gpu.process_nm" in line for line in model.outside(replace(KNOWN["mid"], process_nm=None)))

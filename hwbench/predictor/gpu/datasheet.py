@@ -241,10 +241,11 @@ def labels(kind: Array, precision: Array) -> Array:
 
 Sheet = Mapping[str, Array]
 COLUMNS = ("flops_per_ms", "bytes_per_ms", "sms", "cycles_per_ms", "l2_bytes", "tdp_w", "process_nm", "gddr", "wide", "half")
-"""Of a sheet; `number_bytes` goes with them. gddr, wide (128 lanes per SM share the ports of 64) and half are 0 or 1."""
+"""Of a sheet; `number_bytes` and `alone` go with them. gddr, wide (128 lanes per SM share the ports of 64), half, and alone (an
+op is run by itself, as tables do, not within a network) are 0 or 1."""
 
 
-def sheet_of(names: Array, known: Mapping[str, Gpu], precision: Array | str) -> Sheet:
+def sheet_of(names: Array, known: Mapping[str, Gpu], precision: Array | str, alone: bool = True) -> Sheet:
     """The data sheets as one column per entry and one row per op."""
     pairs = np.char.add(np.char.add(np.asarray(names, str), "|"), np.asarray(precision, str))
     unique, at = np.unique(pairs, return_inverse=True)
@@ -260,4 +261,4 @@ def sheet_of(names: Array, known: Mapping[str, Gpu], precision: Array | str) -> 
         flags = (float(gpu.memory_kind == "gddr"), wide, float(BYTES[number] == 2), BYTES[number])
         rows.append((gpu.peaks[number] * 1e9, gpu.bandwidth_gb_s * 1e6, *machine, *flags))
     columns = np.array(rows).reshape(len(rows), len(COLUMNS) + 1)[at].T
-    return dict(zip((*COLUMNS, "number_bytes"), columns, strict=True))
+    return {**dict(zip((*COLUMNS, "number_bytes"), columns, strict=True)), "alone": np.full(len(at), float(alone))}

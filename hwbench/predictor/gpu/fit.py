@@ -147,9 +147,7 @@ def fit_gpu(rows: Rows, known: Mapping[str, Gpu], coverage: float = conformal.CO
             raise UnknownName(registry.unknown("GPU", name, known))
     generation = {name: known[name].generation for name in names}
     if len(set(generation.values())) < 2:
-        raise UsageError(
-            f"What carries over between GPUs shows on two generations at least; the rows have {', '.join(names)}."
-        )
+        raise UsageError(f"What carries over between GPUs shows on two generations at least; the rows have {', '.join(names)}.")
     rows = sound(rows)
     rows = rows.take(rows.sample(TREE_ROWS))
     parts = _leave_out(rows, known, generation)
@@ -181,7 +179,7 @@ def _by_format(rows: Rows) -> dict[str, tuple[str, ...]]:
 def _leave_out(rows: Rows, known: Mapping[str, Gpu], generation: Mapping[str, str]) -> list[LeftOut]:
     """Every generation as seen by what was fitted without it."""
     own = np.array([generation[str(name)] for name in rows.gpu])
-    found = []
+    found: list[LeftOut] = []
     with step("leaving each generation out") as tick:
         for one in sorted(set(generation.values())):
             tick(len(found), len(set(generation.values())))
@@ -221,7 +219,7 @@ def _fit_physics(family: str, rows: Rows, known: Mapping[str, Gpu]) -> Array:
         typical = np.sign(level) * np.sqrt(np.log1p((level / ODD_LEVEL) ** 2))  # Cauchy: an odd GPU may stay odd
         return np.concatenate([inside / spread, typical, (theta - middle) / width])
 
-    return np.asarray(least_squares(off, middle, loss="soft_l1", max_nfev=15, x_scale=width).x)
+    return np.asarray(least_squares(off, middle, loss="soft_l1", max_nfev=30, x_scale=width).x)
 
 
 def _fit_trees(family: str, rows: Rows, theta: Array, known: Mapping[str, Gpu]) -> tuple[str, dict[str, float]]:

@@ -162,7 +162,7 @@ class GpuLatency:
         try:
             calls = [self._calls(spec) for spec in specs]
         except Unpriced as error:
-            return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.kinds)} operators.")
+            return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.labels)} operators.")
         distinct = list(dict.fromkeys(call for each in calls for call in each))
         place = {call: i for i, call in enumerate(distinct)}
         often = np.zeros((len(specs), len(distinct)))
@@ -183,8 +183,8 @@ class GpuLatency:
         """The latency of each GPU operator with its bounds."""
         sizes = [dict(call.sizes) for call in calls]
         ops = Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
-        value, _ = self.model.predict(self.gpu, ops, self.precision)
-        low, high = self.model.bounds(self.gpu, ops, self.precision)
+        value, _ = self.model.predict(self.gpu, ops, self.precision, alone=False)
+        low, high = self.model.bounds(self.gpu, ops, self.precision, alone=False)
         low = np.minimum(low, value) * (1 - self._launch_share(ops))
         if not self._was_seen:  # a later generation does more per watt than any in the table: only its peaks bound it
             low = np.minimum(low, roofline(self.gpu, ops, self.precision))
@@ -207,7 +207,7 @@ class GpuLatency:
             index = np.flatnonzero(np.isin(ops.kind, kinds))
             if len(index):
                 part = ops.take(index)
-                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.precision)
+                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.precision, alone=False)
                 found = physics(family, self.model.core.theta[family], part, sheet)
                 share[index] = found.overhead / found.ms
         return share

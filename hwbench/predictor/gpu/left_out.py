@@ -37,7 +37,9 @@ Spread = Mapping[str, float]
 class LeftOut:
     """What layers 1 and 2, fitted without a generation, say of its rows."""
 
-    def __init__(self, name: str, rows: Rows, core: Core, known: Mapping[str, Gpu], others: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, name: str, rows: Rows, core: Core, known: Mapping[str, Gpu], others: Mapping[str, Sequence[str]]
+    ) -> None:
         """`others`: the GPUs it was fitted on, by number format. Rows of a label it was not fitted on are dropped."""
         rows = rows.take(np.flatnonzero(np.isin(rows.label, list(core.level))))
         self.name, self.rows, self.label = name, rows, rows.label
@@ -180,7 +182,7 @@ def _width(parts: Sequence[Pair], coverage: float) -> float:
     def covered(times: float) -> float:
         return float(np.mean([_covered(_widened(others[n], times), [p for p in parts if p[0] == n]) for n in names]))
 
-    return next((times for times in WIDTHS if covered(times) >= coverage), WIDTHS[-1])
+    return float(next((times for times in WIDTHS if covered(times) >= coverage), WIDTHS[-1]))
 
 
 def _covered(band: conformal.Band, parts: Sequence[Pair]) -> float:

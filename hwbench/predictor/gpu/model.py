@@ -78,8 +78,14 @@ class GpuModel:
         """What of a data sheet lies outside those it learnt from, one line each; intervals are wider for it."""
         return [] if gpu.name in self.known[precision] else outside.sentences(gpu, precision, self.ranges[precision])
 
-    def predict(self, gpu: Gpu, ops: Ops, precision: str = FORMAT) -> tuple[Array, Array]:
+    def predict(self, gpu: Gpu, ops: Ops, precision: str = FORMAT, alone: bool = True) -> tuple[Array, Array]:
         """(latency in ms, relative doubt) of every op; `bounds` makes an interval of both.
+
+        Args:
+            gpu: Its data sheet.
+            ops: What is asked.
+            precision: Number format of all of them.
+            alone: Each run by itself, as tables are measured; not so within a network, where the board does not rest.
 
         Raises:
             UsageError: a kind it was not fitted on, or another GPU than it was adapted to.
@@ -89,7 +95,7 @@ class GpuModel:
         self._check(ops, precision)
         ms, doubt = np.zeros(len(ops)), np.zeros(len(ops))
         factor = outside.wider(gpu, precision, self.ranges[precision])
-        for family, index, label, places, log_ms in self._each(gpu, ops, precision):
+        for family, index, label, places, log_ms in self._each(gpu, ops, precision, alone):
             spread = of_label(label, self.spread)
             shift, left = np.zeros(len(index)), np.full(len(index), factor)
             if family in self.evidence:
@@ -98,9 +104,9 @@ class GpuModel:
             doubt[index] = left * spread
         return ms, doubt
 
-    def bounds(self, gpu: Gpu, ops: Ops, precision: str = FORMAT) -> tuple[Array, Array]:
+    def bounds(self, gpu: Gpu, ops: Ops, precision: str = FORMAT, alone: bool = True) -> tuple[Array, Array]:
         """(low, high) in ms at the coverage it was fitted for."""
-        ms, doubt = self.predict(gpu, ops, precision)
+        ms, doubt = self.predict(gpu, ops, precision, alone)
         low, high = np.zeros(len(ops)), np.zeros(len(ops))
         bands = self.adapted_bands if self.adapted_to else self.zero_bands
         for kind in set(map(str, ops.kind)):
@@ -119,7 +125,7 @@ class GpuModel:
             raise UsageError(f"Adapting to {gpu.name} needs measured ops with positive latencies; got {len(ops)} rows.")
         fresh = replace(self, adapted_to="", evidence={})
         seen: dict[str, Evidence] = {}
-        for family, index, label, places, log_ms in fresh._each(gpu, ops, precision):
+        for family, index, label, places, log_ms in fresh._each(gpu, ops, precision, True):
             off = np.clip(np.log(np.asarray(ms, float)[index]) - log_ms, -FARTHEST, FARTHEST) / of_label(label, self.spread)
             seen[family] = learn(self.process[family], label, places, off)
         return replace(fresh, adapted_to=gpu.name, evidence=seen)
@@ -130,14 +136,14 @@ class GpuModel:
                 asked = label_of(kind, precision)
                 raise UsageError(f"This predictor was not fitted on {asked} ops; it knows {', '.join(self.labels)}.")
 
-    def _each(self, gpu: Gpu, ops: Ops, precision: str) -> Iterator[tuple[str, Array, Array, Array, Array]]:
+    def _each(self, gpu: Gpu, ops: Ops, precision: str, alone: bool) -> Iterator[tuple[str, Array, Array, Array, Array]]:
         """(family, rows, their labels, places, log ms of layers 1 and 2)."""
         for family, kinds in FAMILIES.items():
             index = np.flatnonzero(np.isin(ops.kind, kinds))
             if len(index):
                 part = ops.take(index)
                 label = labels(part.kind, np.full(len(part), precision))
-                sheet = sheet_of(np.array([gpu.name] * len(part)), {gpu.name: gpu}, precision)
+                sheet = sheet_of(np.array([gpu.name] * len(part)), {gpu.name: gpu}, precision, alone)
                 log_ms, rest, places = layers(self.core, family, part, label, sheet)
                 yield family, index, label, places, log_ms + (of_label(label, self.belief) * rest).sum(1)
 

@@ -21,9 +21,7 @@ FARTHEST = 1.5
 """Residuals (log) beyond this are not believed."""
 SHARES = 3
 """Columns of a place that are shares of overhead, compute and memory."""
-PRIOR = np.array(
-    [*[(np.log(0.7), 0.5)] * SHARES, (np.log(0.6), 0.5), (np.log(0.4), 0.5), (0.0, 0.5), (0.0, 1.0)]
-)
+PRIOR = np.array([*[(np.log(0.7), 0.5)] * SHARES, (np.log(0.6), 0.5), (np.log(0.4), 0.5), (0.0, 0.5), (0.0, 1.0)])
 """(middle, spread) of the logarithms of the three levels, of shape, noise, length, and of the logit of likeness."""
 SHAPE, NOISE, LENGTH, LIKENESS = range(SHARES, SHARES + 4)
 TRUST = (0.0, 0.25, 0.5, 0.75, 1.0)

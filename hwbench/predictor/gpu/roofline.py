@@ -5,9 +5,9 @@ ratios of its data sheet, each through a bounded, smooth, monotone function, so 
 extrapolated by a polynomial or a tree:
 
 compute   tiles in waves over the SMs. A tile costs its arithmetic at the rate one SM sustains, the loads of its operands from
-          L2 that are not hidden behind it, and a start and an end. The rate is the peak, less where the power limit binds:
-          peak / (1 + demand^4)^(strain/4), demand being the watts the peak would need over those the board may draw. What an
-          operation costs goes with a power of the process.
+          L2 that are not hidden behind it, and a start and an end. The rate is what kernels reach of the peak, less where the
+          power limit binds: rate / (1 + demand^4)^(strain/4), demand being the watts that rate would need over those the
+          board may draw. What an operation costs in energy goes with a power of the process.
 memory    least traffic at the bandwidth of DRAM, as far as it does not stay in L2 between two runs; the rest at that of L2.
 
 Latencies in ms. After NeuSight (Lee et al., ASPLOS 2025: waves of tiles) and Williams et al. (2009: roofline).
@@ -24,6 +24,8 @@ from hwbench.predictor.gpu.datasheet import BINARY, FORMAT, KIND_OF, Array, Gpu,
 
 TILES = np.array([(256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32)], float)
 SPLITS = (1, 2, 4, 8, 16, 32)
+MMA = 2048.0
+"""Operations per cycle and SM in half precision that TFLOP/s per watt are stated for: those of an A100."""
 L2_BYTES_PER_CYCLE = 64
 """An SM's port to L2, of every generation since Pascal."""
 OLD_NM = 12.0
@@ -37,10 +39,14 @@ PRIORS: dict[str, dict[str, tuple[float, float]]] = {
         "bmm_efficiency": (0.0, 0.2),
         "per_watt": (np.log(0.058), 0.15),  # sustained fp32 TFLOP/s per watt at OLD_NM
         "half_per_watt": (np.log(0.4), 0.3),
+        "mma": (np.log(0.35), 0.4),  # exponent of how much an SM multiplies per cycle: large ones read operands less often
         "process": (np.log(0.9), 0.25),  # exponent of OLD_NM over the process
         "strain": (np.log(0.8), 0.2),  # exponent of how the clock gives in
+        "bmm_pause": (np.log(0.5), 1.0),  # ms between two runs alone: short batched products never meet the power limit
         "load": (np.log(0.3), 0.5),  # share of a tile's loads that arithmetic does not hide
         "k_extra": (np.log(25.0), 0.5),  # start and end of a tile's loop, in steps of K
+        "bmm_k_extra": (0.0, 0.7),
+        "bmm_narrow": (np.log(0.3), 1.0),  # batched kernels have few tiles of few rows: how much longer those take
         "fill_cycles": (np.log(1500.0), 0.5),  # until a tile's first operands are there, in cycles
         "quantised": (0.0, 1.0),  # logit of how much of the last wave's idle SMs is lost
         "overhead_linear": (np.log(0.045), 1.0),
@@ -50,7 +56,7 @@ PRIORS: dict[str, dict[str, tuple[float, float]]] = {
         "half_memory": (np.log(0.87), 0.1),
         "gddr": (np.log(0.87), 0.1),  # what error correction costs memory without spare bits
         "reach": (np.log(0.7), 0.4),  # footprint, in sizes of L2, half of which stays there between runs
-        "half_reach": (np.log(0.3), 0.6),
+        "half_reach": (np.log(0.2), 0.6),  # of weights: the campaign in half precision takes other ones at every run
         "l2_speed": (np.log(0.5), 0.3),  # share of an SM's port
         "sharpness": (np.log(2.5), 0.3),  # of the soft maximum
         "split_ms": (np.log(0.005), 0.7),
@@ -101,10 +107,10 @@ def physics(family: str, theta: Array, ops: Ops, sheet: Sheet) -> Parts:
     if family == "rows":
         passes = np.where((kind == "softmax") & (ops.sizes["H"] > 1024), np.exp(value["reread"]), 1.0)
         efficiency, overhead = (_by_kind(kind, value, what) for what in ("memory", "overhead"))
-        memory = passes * _traffic(value, ops, sheet, efficiency, np.exp(value["reach"]))
+        memory = passes * _traffic(value, ops, sheet, efficiency)
         return Parts(overhead + memory, np.zeros(len(ops)), memory, overhead)
     efficiency = np.exp(np.where(half > 0, value["half_memory"], value["memory"]))
-    memory = _traffic(value, ops, sheet, efficiency, np.exp(np.where(half > 0, value["half_reach"], value["reach"])))
+    memory = _traffic(value, ops, sheet, efficiency)
     overhead = np.where(half > 0, np.exp(value["overhead_half"]), _by_kind(kind, value, "overhead"))
     compute = _products(value, ops, sheet)
     power = np.exp(value["sharpness"])
@@ -116,43 +122,63 @@ def _by_kind(kind: Array, value: Mapping[str, float], what: str) -> Array:
     return np.array([np.exp(value[f"{what}_{name}"]) for name in names])[at] if len(names) else np.zeros(0)
 
 
-def _traffic(value: Mapping[str, float], ops: Ops, sheet: Sheet, efficiency: Array, reach: Array) -> Array:
+def _traffic(value: Mapping[str, float], ops: Ops, sheet: Sheet, efficiency: Array) -> Array:
     """Time of the least traffic: what stays in L2 between two runs comes from there."""
     moved = ops.numbers * sheet["number_bytes"]
-    missed = 1 / (1 + (reach * sheet["l2_bytes"] / moved) ** 4)
+    weights = np.where(sheet["half"] > 0, ops.sizes["B"] * ops.sizes["K"] * ops.sizes["N"] / ops.numbers, 0.0)
+    missed = _missed(np.exp(value["reach"]), sheet, moved)
+    if weights.any():
+        missed = (1 - weights) * missed + weights * _missed(np.exp(value["half_reach"]), sheet, moved)
     dram = sheet["bytes_per_ms"] * efficiency * np.exp(value["gddr"] * sheet["gddr"])
     l2 = np.exp(value["l2_speed"]) * L2_BYTES_PER_CYCLE * sheet["sms"] * sheet["cycles_per_ms"]
     return np.asarray(moved * (missed / dram + (1 - missed) / np.maximum(l2, dram)))
 
 
-def sustained(value: Mapping[str, float], sheet: Sheet) -> Array:
-    """Operations per ms that power allows."""
-    per_watt = np.exp(np.where(sheet["half"] > 0, value["half_per_watt"], value["per_watt"]))
+def _missed(reach: float, sheet: Sheet, footprint: Array) -> Array:
+    return np.asarray(1 / (1 + (reach * sheet["l2_bytes"] / footprint) ** 4))
+
+
+def _rate(value: Mapping[str, float], ops: Ops, sheet: Sheet) -> Array:
+    """Operations per ms that kernels reach where power allows it."""
+    reached = np.where(sheet["half"] > 0, value["half_efficiency"], value["efficiency"])
+    reached = reached + value["wide_efficiency"] * sheet["wide"] + value["bmm_efficiency"] * (ops.kind == "bmm")
+    return np.asarray(sheet["flops_per_ms"] * np.exp(reached))
+
+
+def _stretched(value: Mapping[str, float], compute: Array, rate: Array, ops: Ops, sheet: Sheet) -> Array:
+    """How many times longer arithmetic takes for want of power."""
+    half = sheet["half"] > 0
+    per_watt = np.exp(np.where(half, value["half_per_watt"], value["per_watt"]))
+    per_cycle = sheet["flops_per_ms"] / (sheet["sms"] * sheet["cycles_per_ms"])
+    per_watt = per_watt * np.where(half, (per_cycle / MMA) ** np.exp(value["mma"]), 1.0)
     process = (OLD_NM / np.minimum(sheet["process_nm"], OLD_NM)) ** np.exp(value["process"])
-    demand = sheet["flops_per_ms"] / 1e9 / (per_watt * process * sheet["tdp_w"])
-    return np.asarray(sheet["flops_per_ms"] * (1 + demand**4) ** (-np.exp(value["strain"]) / 4))
+    pause = np.exp(value["bmm_pause"]) * sheet["alone"] * (ops.kind == "bmm")
+    demand = rate / 1e9 / (per_watt * process * sheet["tdp_w"]) * compute / (compute + pause)
+    return np.asarray((1 + demand**4) ** (np.exp(value["strain"]) / 4))
 
 
 def _products(value: Mapping[str, float], ops: Ops, sheet: Sheet) -> Array:
     """Time of the arithmetic: the best of tiles and K-splits, in waves over the SMs."""
-    reached = np.where(sheet["half"] > 0, value["half_efficiency"], value["efficiency"])
-    reached = reached + value["wide_efficiency"] * sheet["wide"] + value["bmm_efficiency"] * (ops.kind == "bmm")
-    per_sm = sustained(value, sheet) / sheet["sms"] * np.exp(reached)
+    rate = _rate(value, ops, sheet)
+    per_sm = rate / sheet["sms"]
     load = np.exp(value["load"]) * sheet["number_bytes"] / (L2_BYTES_PER_CYCLE * sheet["cycles_per_ms"])
-    fill, extra = np.exp(value["fill_cycles"]) / sheet["cycles_per_ms"], np.exp(value["k_extra"])
+    batched = ops.kind == "bmm"
+    fill = np.exp(value["fill_cycles"]) / sheet["cycles_per_ms"]
+    extra = np.exp(value["k_extra"] + value["bmm_k_extra"] * batched)
     lost = 1 / (1 + np.exp(-value["quantised"]))
     s = ops.sizes
     partial = 2 * 4 * s["B"] * s["M"] * s["N"] / sheet["bytes_per_ms"]  # partial sums are fp32 in every format
     best = np.full(len(ops), np.inf)
     for rows, columns in TILES:
         step = 2 * rows * columns / per_sm + (rows + columns) * load
+        step = step * (1 + np.exp(value["bmm_narrow"]) * batched * (rows < 64))
         waves = _tiles(ops, rows, columns) / sheet["sms"]
         for split in SPLITS:
             w = waves * split
             w = np.where(w <= 1, 1.0, lost * np.ceil(w) + (1 - lost) * w)
             spent = w * (step * (s["K"] / split + extra) + fill)
             best = np.minimum(best, spent if split == 1 else spent + np.exp(value["split_ms"]) + split * partial)
-    return best
+    return np.asarray(best * _stretched(value, best, rate, ops, sheet))
 
 
 def _tiles(ops: Ops, rows: float, columns: float) -> Array:
