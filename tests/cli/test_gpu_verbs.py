@@ -115,7 +115,7 @@ def test_faults_are_named(predictor, asked, tmp_path, monkeypatch):
         run("predict", *common, "--input", asked, "--measured", asked)
     bad = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"op": ["linear"], "B": [1], "M": [8], "N": [8], "K": [8]}), bad)
-    with pytest.raises(UsageError, match="not fitted on linear ops; it knows softmax, elementwise"):
+    with pytest.raises(UsageError, match="not fitted on linear ops; it knows elementwise, softmax"):
         run("predict", *common, "--input", bad)
     pq.write_table(pa.table({"op": ["conv"], "B": [1], "H": [8]}), bad)
     with pytest.raises(UnknownName, match="Unknown GPU op 'conv'"):
