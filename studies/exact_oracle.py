@@ -187,7 +187,9 @@ def large(run: Run, name: str, runtime: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def others(run: Run, name: str, title: str, at: Target, bounds: Mapping[str, float], asked: Asked, best: float) -> dict[str, Any]:
+def others(
+    run: Run, name: str, title: str, at: Target, bounds: Mapping[str, float], asked: Asked, best: float
+) -> dict[str, Any]:
     """How far below the proven best other strategies ended: 1 - score / best, per seed."""
     found: dict[str, Any] = {}
     here = [each for each in STRATEGIES if registry.is_registered("strategy", each)]

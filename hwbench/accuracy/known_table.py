@@ -25,7 +25,7 @@ from hwbench.accuracy.table_genes import genes_of
 from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
-from hwbench.space.activity import active, canonical, valid
+from hwbench.space.activity import canonical, valid
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
 

@@ -212,7 +212,7 @@ VERBS: Mapping[str, Verb] = {
         "out tables leave_out adapt measured workspace wide json",
         Only(("measured",), "with --adapt", lambda given: "adapt" in given),
     ),
-    "gpu predict": _one("predictor gpu table output measured workspace wide json"),
+    "gpu predict": _one("predictor gpu table output measured dtype workspace wide json"),
     "rebuild": _one("predictors tables workspace wide json"),
     "measure": _one(
         f"models strict scenario shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",

@@ -95,8 +95,9 @@ def test_hat(tmp_path):
 
 
 def test_gpu_operators(tmp_path):
-    text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"))
-    assert "| nvidia-a100-pcie-40gb | train | linear |" in text
+    stages = ("--stage", "data", "--stage", "turing")
+    text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"), *stages)
+    assert "| nvidia-tesla-t4 | train | linear |" in text
 
 
 def test_transfer(tmp_path):
