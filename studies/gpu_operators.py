@@ -24,7 +24,7 @@ from hwbench.core import conformal, markdown, schema
 from hwbench.predictor.gpu import datasheet, fit, roofline, tables
 from hwbench.predictor.gpu.left_out import MEASURED, spread_over_kinds
 from hwbench.predictor.gpu.model import GpuModel
-from studies.gpu_networks import NETWORKS, ops_of
+from studies.gpu_networks import GUESSED, NETWORKS, ops_of
 from studies.harness import Results, Run, Study
 from studies.options import TABLES
 from studies.provenance import ROOT
@@ -246,8 +246,9 @@ def networks(results: Results) -> list[dict[str, Any]]:
     generation it is used on.
     """
     found = [{**e, "generation": g} for g in GENERATIONS if g in results for e in results[g]["networks"] if "ms" in e]
+    sure = [e for e in found if e["network"] not in GUESSED]
     for e in found:
-        ratios = [o["measured_ms"] / o["ms"] for o in found if o["generation"] != e["generation"]]
+        ratios = [o["measured_ms"] / o["ms"] for o in sure if o["generation"] != e["generation"]]
         e["factor"] = float(np.median(ratios)) if ratios else 1.0
     return found
 
@@ -304,8 +305,9 @@ def _networks(entries: list[dict[str, Any]]) -> list[str]:
     if not entries:
         return []
     by_gpu = []
-    for name in sorted({e["gpu"] for e in entries}):
-        mine = [e for e in entries if e["gpu"] == name]
+    sure = [e for e in entries if e["network"] not in GUESSED]
+    for name in sorted({e["gpu"] for e in sure}):
+        mine = [e for e in sure if e["gpu"] == name]
         plain, scaled = (
             [abs(e["ms"] * f / e["measured_ms"] - 1) for e, f in ((e, e[k] if k else 1.0) for e in mine)]
             for k in ("", "factor")
@@ -330,7 +332,7 @@ def _networks(entries: list[dict[str, Any]]) -> list[str]:
         "",
         "## Transformers end to end, the generation's operators left out",
         "",
-        f"Mean absolute error in %. {published}",
+        f"Mean absolute error in %, without {', '.join(GUESSED)} (sizes unknown). {published}",
     ]
     return [*lines, "", markdown.table(head, by_gpu, 1), "", markdown.table(every, rows, 2)]
 
