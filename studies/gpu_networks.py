@@ -37,9 +37,8 @@ NETWORKS = {
     "opt_13": Shape("opt", 24, 2048, 32, 50_272),
     "switchxl4": Shape("switch", 24, 2048, 32, 32_128, 5120, 4),
 }
-"""GPT-3 XL as 24 heads of 128, which its paper gives: with the paper's other figure, 2,048 in all, it could not take as long as
-the 2.7B, which it does on every GPU of the table.
-"""
+"""GPT-3 XL as 24 heads of 128, which its paper gives: with the paper's other figure, 2,048 in all, it could not take as long
+as the 2.7B, which it does on every GPU of the table."""
 GUESSED = ("switchxl4",)
 """Counted apart: the table does not say its sizes. T5-XL with four experts in every second layer, each padded to all tokens."""
 GELU_TANH = ("powu", "mulu", "add", "mulu", "tanh", "addu", "mulu", "mul")
