@@ -189,7 +189,7 @@ def searched(run: Run, stage: str, strategy: str) -> dict[str, Any]:
     return {
         **seen,
         "strategy": strategy,
-        **{name: found[name] for name in ("evaluated", "feasible", "notes", "budget_ms", "seconds")},
+        **{name: found[name] for name in ("evaluated", "feasible", "notes", "budget_ms")},
         "search_seconds": found["seconds"],
         "winner": found["finalists"][0],
     }

@@ -164,6 +164,14 @@ def test_readme_figures(tmp_path):
 
 
 @campaign
+@pytest.mark.slow  # three searches, each of which checks its shortcut on 48 networks
+def test_t_razor_search(workspace, tmp_path):
+    text = run("t_razor_search", tmp_path, "--workspace", workspace)
+    assert "| block-evolution-random | 60 |" in text
+    assert (tmp_path / "random" / "verification.json").exists()
+
+
+@campaign
 @pytest.mark.slow  # about 470 kernels and 22 networks are measured, each in a process or more
 def test_accuracy(tmp_path):
     for name, values in zip(("mobilenet-v2", "levit-128s"), sample.sample("nasbench201", 2, 5).values, strict=True):
