@@ -6,8 +6,8 @@ Worth is the number of parameters, a true sum, so `--strategy exact` proves the 
 
 1. enumerated   spaces small enough to list, under limits drawn at random: is the answer that of listing everything?
 2. SPACE        AutoFormer-base and NASViT under limits of latency (upper bounds of the predictor of DEVICE: OpenVINO's for
-                AutoFormer-base, of which onnxruntime's tells no sum over blocks), FLOPs, both, and latency with memory: seconds,
-                gap, and how far below the proven best other strategies ended, over seeds
+                AutoFormer-base, of which onnxruntime's tells no sum over blocks), FLOPs, both, and latency with memory:
+                seconds, gap, and how far below the proven best other strategies ended, over seeds
 3. within       limits so tight that next to no random network keeps them: what does gp-ehvi begin with, what does it pay for?
 4. dss          DSS is no such sum: gradients run through the whole network. A table of block scores, averaged over the networks
                 they were met in, is an approximation: its error on other networks, and what the best by it is really worth
@@ -187,7 +187,9 @@ def large(run: Run, name: str, runtime: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def others(run: Run, name: str, title: str, at: Target, bounds: Mapping[str, float], asked: Asked, best: float) -> dict[str, Any]:
+def others(
+    run: Run, name: str, title: str, at: Target, bounds: Mapping[str, float], asked: Asked, best: float
+) -> dict[str, Any]:
     """How far below the proven best other strategies ended: 1 - score / best, per seed."""
     found: dict[str, Any] = {}
     here = [each for each in STRATEGIES if registry.is_registered("strategy", each)]
@@ -224,8 +226,8 @@ def searched(
     more = {cost: most for cost, most in bounds.items() if cost not in budget}
     try:
         done = hwbench.search(
-            name, out=out, budget=budget or None, limits=more or None, device=at.device, runtime=at.runtime, workspace=run.workspace,
-            strategy=strategy, evaluations=evaluations, seed=seed, uncertified=True,
+            name, out=out, budget=budget or None, limits=more or None, device=at.device, runtime=at.runtime,
+            workspace=run.workspace, strategy=strategy, evaluations=evaluations, seed=seed, uncertified=True,
             accuracy=worth if strategy == "gp-ehvi" else None,
         )  # fmt: skip
     except UsageError as error:

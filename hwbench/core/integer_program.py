@@ -9,8 +9,8 @@ reads are its own. Tables that share the same genes, have equal numbers and own 
 layers of a network): only how many of them take each choice is a variable, so that no permutation is looked at twice.
 
 HiGHS (Huangfu and Hall 2018, in scipy) solves it by branch and bound. It may break a limit by its tolerance; so its answer is
-checked by `kept`, which must allow for rounding, and where it is beyond, asked again with less room. The bound stays that of the
-whole room.
+checked by `kept`, which must allow for rounding, and where it is beyond, asked again with less room. The bound stays that of
+the whole room.
 """
 
 from __future__ import annotations
