@@ -227,8 +227,7 @@ def searched(
     try:
         done = hwbench.search(
             name, out=out, budget=budget or None, limits=more or None, device=at.device, runtime=at.runtime,
-            workspace=run.workspace,
-            strategy=strategy, evaluations=evaluations, seed=seed, uncertified=True,
+            workspace=run.workspace, strategy=strategy, evaluations=evaluations, seed=seed, uncertified=True,
             accuracy=worth if strategy == "gp-ehvi" else None,
         )  # fmt: skip
     except UsageError as error:

@@ -22,7 +22,7 @@ TITLES = {
 def report(results: Results, options: Mapping[str, Any]) -> str:
     """A section per stage."""
     tables = {"enumerated": enumerated, "within": within, "dss": dss}
-    parts = []
+    parts = ["Seconds are those of this machine, as busy as it was: they tell an order of magnitude."]
     for stage, title in TITLES.items():
         if stage in results:
             parts += [markdown.heading(title, 2), *tables.get(stage, large)(results[stage])]
