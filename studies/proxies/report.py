@@ -16,7 +16,8 @@ INTRODUCTION = (
     f"Kendall's tau-b of training-free scores with accuracies, mean over the columns that judge, with {COVERAGE} % bootstrap "
     f"intervals over networks ({RESAMPLES} samples, the same for all scores). Within: pairs of equal depth and width only. "
     "Given parameters: partial tau. A score without data takes all ones, one with data a batch of 16 of noise (mgm 100); "
-    "weights N(0, 0.02), seed 0. Scores are computed for untrained networks of hwbench's spaces; accuracies are those of the tables."
+    "weights N(0, 0.02), seed 0. Scores are computed for untrained networks of hwbench's spaces; accuracies are those of the "
+    "tables."
 )
 SHOWN = 5
 NOTHING: list[float | None] = [None, None, None]
