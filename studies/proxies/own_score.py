@@ -5,8 +5,8 @@ Fixed before any accuracy of the second halves was looked at:
     halves      Networks in the order of the SHA-256 of seed, table and genes; the first half of them chooses.
     counts      Mean tau with the columns that judge, on all pairs of a half; mean over the tables.
     chosen      Of sums over blocks of width^a * weights^b, blocks weighed by their place in their stage (EARLY), the best.
-                Tried and left, on first halves: sums over matrices instead of blocks, ranks of matrices, numbers of heads, other
-                forms of the weight by place, blocks without a nonlinearity counted as well or transforms left out.
+                Tried and left, on first halves: sums over matrices instead of blocks, ranks of matrices, numbers of heads,
+                other forms of the weight by place, blocks without a nonlinearity as well, transforms left out.
     judged      Mean over the tables of the difference to each baseline and each proxy, on the second halves: stratified
                 bootstrap (every table is drawn on its own, all scores on the same samples), 95 % interval. The score is ahead
                 where the interval to every other score is above 0. Single tables, and taus within cells of equal depth and
