@@ -4,10 +4,9 @@ Fixed before any accuracy of the second halves was looked at:
 
     halves      Networks in the order of the SHA-256 of seed, table and genes; the first half of them chooses.
     counts      Mean tau with the columns that judge, on all pairs of a half; mean over the tables.
-    chosen      Of sums over blocks of width^a * weights^b, blocks weighed by their place in their stage (EARLY), the one form
-                that is best, or so near the best (NEAR) that the simpler one is taken. Tried and left, on first halves: sums
-                over matrices instead of blocks, ranks of matrices, numbers of heads, other forms of the weight by place, blocks
-                without a nonlinearity counted as well or transforms left out.
+    chosen      Of sums over blocks of width^a * weights^b, blocks weighed by their place in their stage (EARLY), the best.
+                Tried and left, on first halves: sums over matrices instead of blocks, ranks of matrices, numbers of heads,
+                other forms of the weight by place, blocks without a nonlinearity as well, transforms left out.
     judged      Mean over the tables of the difference to each baseline and each proxy, on the second halves: stratified
                 bootstrap (every table is drawn on its own, all scores on the same samples), 95 % interval. The score is ahead
                 where the interval to every other score is above 0. Single tables, and taus within cells of equal depth and
@@ -30,7 +29,6 @@ from studies.proxies.analysis import View
 from studies.proxies.tables import Known
 
 SEED = 20261118
-NEAR = 0.005
 WIDTH_POWERS, WEIGHT_POWERS, PLACES = (0.0, 0.25, 1 / 3, 0.5), (0.25, 1 / 3, 0.5, 1.0), (0.0, 0.5, 1.0)
 NAME = "hwbench"
 TABLES = ("autoformer", "pit", "bert")

@@ -3,8 +3,13 @@
 A sample of the space `nasbench-bert`; no latencies. Accuracies are the benchmark's scores in points, each a variant (`cola`,
 `mnli`, ...); without one it is their published mean. Six networks were drawn and trained twice: they count once, with the mean
 of their scores. Nothing else tells of the noise: their two GLUE means differ by .16 to .95 points. The training-free scores
+<<<<<<< HEAD
 published with it are `published` of its proxy table. Of these, `number_of_parameters` ignores what was chosen: it counts
 width 256 and feed-forwards of 1,024 for every network.
+=======
+that were published with it are `published` of its proxy table. Of these, `number_of_parameters` ignores what was chosen: it
+counts width 256 and feed-forwards of 1,024 for every network.
+>>>>>>> proxies
 """
 
 from __future__ import annotations
@@ -67,7 +72,7 @@ def _read(folder: Path) -> ProxyTable:
     columns, called = _columns(data)
     rows = networks_of(space, columns, FILE, called, once=False)
     _, first, network = np.unique(rows, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(first)
+    network, order = network.ravel(), np.argsort(first)
     population = np.ascontiguousarray(rows[:, first[order]])
 
     def mean(column: str) -> np.ndarray:
