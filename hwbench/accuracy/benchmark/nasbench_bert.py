@@ -3,13 +3,8 @@
 A sample of the space `nasbench-bert`; no latencies. Accuracies are the benchmark's scores in points, each a variant (`cola`,
 `mnli`, ...); without one it is their published mean. Six networks were drawn and trained twice: they count once, with the mean
 of their scores. Nothing else tells of the noise: their two GLUE means differ by .16 to .95 points. The training-free scores
-<<<<<<< HEAD
 published with it are `published` of its proxy table. Of these, `number_of_parameters` ignores what was chosen: it counts
 width 256 and feed-forwards of 1,024 for every network.
-=======
-that were published with it are `published` of its proxy table. Of these, `number_of_parameters` ignores what was chosen: it
-counts width 256 and feed-forwards of 1,024 for every network.
->>>>>>> proxies
 """
 
 from __future__ import annotations
