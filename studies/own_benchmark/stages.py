@@ -23,7 +23,6 @@ from hwbench.accuracy.supernet.supernet import Supernet
 from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint
 from hwbench.device.target import Target
-from hwbench.profiler.model_files import file_sha256
 from hwbench.profiler.networks import NETWORK_POLICY, measure_networks
 from hwbench.profiler.policy import Policy
 from hwbench.space import activity
@@ -48,7 +47,7 @@ class Scale:
 
 
 FULL = Scale(
-    supernet=Recipe(epochs=60),
+    supernet=Recipe(epochs=30),
     scratch=Recipe(epochs=10),
     per_bin=340,
     trained=40,
@@ -91,7 +90,7 @@ def weights(run: Run) -> Path:
 
 def made_with(run: Run, stage: str) -> str:
     """What all rows of a stage must share: the supernet's very weights, or the recipe of the trainings."""
-    return file_sha256(weights(run))[:16] if stage == "inherited" else fingerprint(training.described(scale(run).scratch))
+    return training.identity(weights(run)) if stage == "inherited" else fingerprint(training.described(scale(run).scratch))
 
 
 def supernet(run: Run) -> dict[str, Any]:

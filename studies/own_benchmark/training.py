@@ -6,6 +6,7 @@ killed training goes on after its last epoch, and ends with the weights it would
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -153,6 +154,15 @@ def _restore(path: Path, net: Supernet, optimiser: Any) -> Curve:
             if f"{name}/step" in there:
                 optimiser.state[parameter] = {part: stored.get_tensor(f"{name}/{part}") for part in STATE}
         return list(json.loads(stored.metadata()["curve"]))
+
+
+def identity(path: Path) -> str:
+    """A short name of the weights of a checkpoint, whatever else it says."""
+    digest = hashlib.sha256()
+    with safe_open(str(path), "np") as stored:
+        for name in sorted(stored.keys()):
+            digest.update(name.encode() + np.ascontiguousarray(stored.get_tensor(name)).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def load(path: Path, net: Supernet) -> None:
