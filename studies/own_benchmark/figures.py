@@ -27,7 +27,7 @@ def tau(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, cells:
     times = np.concatenate([np.ones((1, n)), drawn])
 
     def total(pairs: np.ndarray) -> np.ndarray:
-        return np.einsum("rn,rn->r", times @ pairs, times)
+        return np.asarray(np.einsum("rn,rn->r", times @ pairs, times))
 
     with np.errstate(invalid="ignore"):  # a resample of ties alone has no tau
         taus = total(agreeing) / np.sqrt(total(ordered) * total(also))

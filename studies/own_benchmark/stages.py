@@ -31,6 +31,7 @@ from hwbench.space.lowering import lower
 from studies.harness import Run
 from studies.options import BRIEF
 from studies.own_benchmark import images, rows, subnets, training
+from studies.own_benchmark.judging import Judge, in_portions
 from studies.own_benchmark.training import Recipe
 
 
@@ -112,18 +113,17 @@ def supernet(run: Run) -> dict[str, Any]:
 def inherited(run: Run) -> dict[str, Any]:
     """Accuracies of subnets with the supernet's weights."""
     run.result("supernet")
-    net, known = Supernet.of_space(subnets.space()), data_of(run)
+    net, known, wanted = Supernet.of_space(subnets.space()), data_of(run), names(run)
     training.load(weights(run), net)
+    judges = {split: Judge(net, known, getattr(known, split)) for split in ("validation", "test")}
 
     def judge(name: str) -> dict[str, float]:
-        started = time.process_time()
-        net.activate(subnets.network(name))
-        found = {split: training.accuracy(net, known, getattr(known, split)) for split in ("validation", "test")}
+        started, network = time.process_time(), subnets.network(name)
+        found = {split: each.accuracy(network) for split, each in judges.items()}
         return {**found, "seconds": time.process_time() - started}
 
-    wanted = names(run)
-    made = rows.each(run, "inherited", made_with(run, "inherited"), subnets.in_turn(wanted, len(wanted)), judge)
-    return {"rows": len(made)}
+    items = in_portions(subnets.in_turn(wanted, len(wanted)))
+    return {"rows": len(rows.each(run, "inherited", made_with(run, "inherited"), items, judge))}
 
 
 def trainings(run: Run) -> list[str]:

@@ -21,8 +21,8 @@ CAUTION = (
     "learn, not by what they reach in the end."
 )
 IS = (
-    "It is a table to judge scores and searches by, made on small machines from beginning to end: many networks with accuracies "
-    "inherited from one supernet, fewer trained alone with several seeds, so that noise is known."
+    "It is a table to judge scores and searches by, made on small machines alone: many networks with accuracies inherited "
+    "from one supernet, fewer trained from scratch with several seeds, so that noise is known."
 )
 IS_NOT = (
     "It is no ranking of architectures for use: networks are tiny, trainings short, and there is one supernet of one seed. "

@@ -26,7 +26,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.stats import kendall_tau
 from hwbench.device import files
 from studies import provenance
-from studies.own_benchmark import figures, images, subnets, training
+from studies.own_benchmark import figures, images, judging, subnets, training
 from studies.own_benchmark.__main__ import STUDY
 from studies.own_benchmark.training import Recipe
 
@@ -114,8 +114,45 @@ def test_a_trial_run_ends_in_tables_and_a_report(whole):
 
 def test_rows_come_in_an_order_that_may_be_cut_anywhere(whole):
     names = subnets.chosen(2)
-    assert [row["row"] for row in lines(whole, "inherited")] == [names[i] for i in (0, 2, 4, 1, 3, 5)]
+    assert {row["row"] for row in lines(whole, "inherited")} == set(names)
     assert [row["row"] for row in lines(whole, "scratch")] == [f"{names[i]}-{seed}" for i in (0, 2, 4) for seed in (0, 1)]
+
+
+def test_subnets_are_judged_in_portions_of_all_sizes(monkeypatch):
+    monkeypatch.setattr(judging, "PORTION", 3)
+    names = subnets.in_turn(subnets.chosen(5), 15)
+    found = judging.in_portions(names)
+    assert set(found[:9]) == set(names[:9])
+    assert set(found[9:]) == set(names[9:])
+    widths = [subnets.column(name)[0] for name in found]
+    assert widths[:9] == sorted(widths[:9]) != [subnets.column(name)[0] for name in names[:9]]
+
+
+def test_judging_many_subnets_gives_what_judging_each_alone_gives(datasets):
+    data, net = images.read(datasets, tiny=True), Supernet.of_space(subnets.space())
+    net.initialise(3)
+    deepest = subnets.largest()
+    net.activate(subnets.network(deepest))
+    told = net(data.scaled(data.train.pixels)).argmax(1).numpy()
+    split = images.Split(data.train.pixels, told)  # labels of which every other network misses some
+    judge = judging.Judge(net, data, split)
+    other_end = deepest[:-2] + "00"  # alike up to the last layer
+    shallow = subnets.column(deepest).copy()
+    shallow[1], shallow[5:7], shallow[10:12] = 1, 0, 0
+    computed: list[str] = []
+    for node in subnets.network(deepest).nodes:
+        net.get_submodule(node.name).register_forward_hook(lambda part, given, out, name=node.name: computed.append(name))
+    for name, first in (
+        (deepest, "stem"),
+        (other_end, "layer4.ffn"),
+        (shallow.tobytes().hex(), "layer3.attention"),
+        (deepest, ""),
+    ):
+        computed.clear()
+        found = judge.accuracy(subnets.network(name))
+        assert not first or computed[0] == first
+        assert found == training.accuracy(net, data, split)
+        assert (found == 100) == (name == deepest)
 
 
 def test_what_is_committed_goes_on_on_another_machine(whole, datasets, tmp_path, monkeypatch, capsys):

@@ -102,9 +102,17 @@ class Supernet(nn.Module):
         network = self._active()
         known = dict(zip((tensor.name for tensor in network.inputs), inputs, strict=True))
         for node in network.nodes:
-            asked = {"queries": 1} if node.name in self._one_query else {}
-            known[node.name] = self._parts[node.name](node.spec, *(known[name] for name in node.inputs), **asked)
+            known[node.name] = self.output(node, known)
         return known[network.outputs[0]]
+
+    def output(self, node: Node, known: Mapping[str, Tensor]) -> Tensor:
+        """What one node of the active network makes of the tensors known by now."""
+        asked = {"queries": 1} if node.name in self._one_query else {}
+        return self._parts[node.name](node.spec, *(known[name] for name in node.inputs), **asked)
+
+    def steps(self) -> list[tuple[Node, bool]]:
+        """Every node of the active network, and whether its first token is all that is made: equal ones have equal outputs."""
+        return [(node, node.name in self._one_query) for node in self._active().nodes]
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def weights(self) -> dict[str, np.ndarray]:
