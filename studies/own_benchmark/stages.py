@@ -54,7 +54,9 @@ FULL = Scale(
     trained=40,
     seeds=2,
     # A run takes 0.1 to 0.4 ms: short bursts hold many, and 1,020 networks are over in about ten minutes.
-    policy=replace(NETWORK_POLICY, rounds=4, burst_ms=8.0, warmup_limit_ms=10.0, wait_ms=50.0, max_seconds=720.0),
+    policy=replace(
+        NETWORK_POLICY, rounds=4, burst_ms=8.0, warmup_limit_ms=10.0, wait_ms=50.0, max_seconds=600.0, overtime=1.25
+    ),
 )
 TINY = Scale(Recipe(epochs=2, batch=32), Recipe(epochs=2, batch=32), per_bin=2, trained=3, seeds=2, policy=BRIEF)
 SUPERNET_SEED = 0
