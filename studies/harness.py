@@ -7,7 +7,8 @@
     DIR/NAME.md             rendered from these files alone, so also later and elsewhere (--render)
 
 A stage that raises an HwbenchError is told in one line and leaves the others; anything else is a bug and keeps its traceback.
-Results of unlike machines, versions or options are never mixed: a folder holds one run of one study.
+Results of unlike machines, versions or options are never mixed: a folder holds one run of one study. Only a study that says so
+(`anywhere`: trained accuracies are no times) is gone on with on other machines; every stage names its own.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Study:
     report: Callable[[Results, Mapping[str, Any]], str]
     """(results so far, fixed options) -> Markdown below the title."""
     options: Sequence[Option] = ()
+    anywhere: bool = False
+    """It may go on on another machine than it began on: no time taken by one stage is compared with that of another."""
 
     @property
     def title(self) -> str:
@@ -155,24 +158,22 @@ class Run:
                 self.out / "study.json", {**begun, "commit": provenance.commit(), "date": datetime.now(UTC).date().isoformat()}
             )
         _same(f"{self.out} holds a run with", self.about["options"], fixed, ELSEWHERE)
-        _same(f"{self.out} was measured with", self.about["machine"], provenance.machine(), ELSEWHERE)
+        if not self.study.anywhere:
+            _same(f"{self.out} was measured with", self.about["machine"], provenance.machine(), ELSEWHERE)
 
     def path(self, stage: str) -> Path:
         """Where a stage's result is."""
         return self.out / "stages" / f"{quote(stage, safe='')}.json"
 
     def stored(self, stage: str) -> dict[str, Any] | None:
-        """A stage's file; None where it was not run, refused where it comes from another machine than the rest."""
+        """A stage's file; None where it was not run, refused where it comes from another machine than the rest must."""
         path = self.path(stage)
         if not path.exists():
             return None
         found: dict[str, Any] = read_json(path, "result of a stage")
-        _same(
-            f"{path} was measured with",
-            found["machine"],
-            self.about["machine"],
-            f"Measure it here: --again {shlex.quote(stage)}.",
-        )
+        if not self.study.anywhere:
+            advice = f"Measure it here: --again {shlex.quote(stage)}."
+            _same(f"{path} was measured with", found["machine"], self.about["machine"], advice)
         return found
 
     # Running
@@ -218,6 +219,8 @@ class Run:
             f"# {self.study.title}", "",
             f"`{about['command']}` on {where['device']} ({where['cpu']}), {about['date']}, hwbench {where['hwbench']}{at}.", "",
         ]  # fmt: skip
+        if others := sorted({found["machine"]["device"] for found in stored.values() if found} - {where["device"]}):
+            lines += [f"Some stages ran on {', '.join(others)}.", ""]
         lines += [TRIAL, ""] if about["options"]["tiny"] else []
         lines += [f"Not run: {', '.join(lacking)}.", ""] if (lacking := [n for n in stored if n not in results]) else []
         text = "\n".join([*lines, self.study.report(results, about["options"]).strip(), ""])

@@ -35,12 +35,13 @@ def write(place: Path) -> Path:
             "macs": 10 * (i + 1),
             "validation": 40 + i / 7,
             "test": 41 + i / 8,
+            "machine": "box",
         }
         for i, name in enumerate(names)
     ]
     trained = [
         {"architecture": name, "seed": seed, "epoch": epoch, "loss": 2 / epoch, "validation": 30 + i + epoch + seed,
-         "test": 50.0 + i + seed if epoch == EPOCHS else None}
+         "test": 50.0 + i + seed if epoch == EPOCHS else None, "machine": "box"}
         for i, name in enumerate(names[:TRAINED]) for seed in range(SEEDS) for epoch in range(1, EPOCHS + 1)
     ]  # fmt: skip
     timed = [

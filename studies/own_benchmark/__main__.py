@@ -2,11 +2,13 @@
 
     python -m studies.own_benchmark --datasets DIR --out OUT --stage supernet --stage inherited --stage scratch
     python -m studies.own_benchmark --datasets DIR --out OUT --stage scratch       # beside it, on another core
-    python -m studies.own_benchmark --datasets DIR --out OUT --stage latency       # later, when the machine is quiet
-    python -m studies.own_benchmark --datasets DIR --out OUT --again table
+    python -m studies.own_benchmark --out OUT --stage latency --again table        # when the machine is quiet
+    python -m studies.own_benchmark --out OUT --again table                        # whenever rows are to land
 
 Networks are those of the space autoformer-cifar10. Every process uses one core; several of them share the rows of a stage.
-Killed, a training goes on after its last epoch. OUT/own-benchmark is what the benchmark tables autoformer-cifar10-* read.
+Killed, a training goes on after its last epoch. Whatever is there is folded by `--again table`, and what OUT holds then is
+committed; on another machine the same command goes on with it. OUT is the folder of tables (`--tables OUT`) that the benchmark
+tables autoformer-cifar10-* read; latencies are measured in one sitting on one machine, whenever that is quiet.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ STUDY = Study(
             "datasets", os.environ.get("HWBENCH_DATASETS"), "folder of data sets (else HWBENCH_DATASETS)", Path, fixed=False
         ),
     ),
+    anywhere=True,
 )
 
 if __name__ == "__main__":

@@ -20,6 +20,13 @@ CLASSES, VALIDATION, SPLIT_SEED = 10, 5000, 10
 """So many training images are held out, the same number of every class, drawn by that seed."""
 PADDING = 4
 """Pixels of black on every side, out of which crops of the image's size are cut."""
+DESCRIBED = {
+    "images": f"{FOLDER}: CIFAR-10 re-encoded as JPEG, 32 x 32",
+    "held_out_for_validation": VALIDATION,
+    "split_seed": SPLIT_SEED,
+    "augmentation": f"crops of the image padded by {PADDING} black pixels, mirrored every other time",
+}
+"""For the card."""
 Tensor: TypeAlias = torch.Tensor
 
 

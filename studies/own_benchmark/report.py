@@ -8,87 +8,80 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import markdown
-from hwbench.core.stats import kendall_tau
-from hwbench.network.work import work_of
 from studies.harness import Results
-from studies.own_benchmark import subnets
+from studies.own_benchmark.figures import COVERAGE, RESAMPLES
 
-RESAMPLES, COVERAGE = 2000, 95
-HEAD = ["compared", "networks", "Kendall tau", f"{COVERAGE} % interval"]
+INTERVALS = f"Intervals hold {COVERAGE} % of {RESAMPLES} bootstrap resamples of the networks."
+CEILING = (
+    "Two trainings of the same networks agree as far as the first line says: no score of a network alone can be expected to "
+    "agree better with one training. Pairs within bins are alike in size, so that size alone orders few of them."
+)
+SPANS = (("parameters", 1e3, ".0f"), ("test", 1, ".2f"))
+"""Ranges that a line of the table of bins tells: of what, divided by what, with how many digits."""
+NOTHING = "Nothing is folded yet: run it with --again table."
 
 
 def report(results: Results, options: Mapping[str, Any]) -> str:
-    """What there is so far."""
-    parts = []
-    if "table" in results:
-        parts += [results["table"]["caution"]]
+    """What stage table found in the rows so far."""
+    if "table" not in results:
+        return markdown.document(NOTHING)
+    card, figures = results["table"]["card"], results["table"]["figures"]
+    parts = [card["caution"], card["is"], card["is_not"]]
+    if (made := card["counts"]["trainings"]) < (planned := card["counts"]["trainings_planned"]):
+        parts.append(f"**Preliminary: {made} of {planned} trainings from scratch so far.** Figures of theirs will change.")
+    machines = [[name, *(counts[stage] for stage in ("networks", "trainings"))] for name, counts in card["machines"].items()]
+    parts.append(markdown.table(["machine", "inherited accuracies", "trainings"], machines))
     if "supernet" in results:
-        curve = results["supernet"]["curve"]
-        parts += [
-            markdown.heading("Supernet", 2),
-            f"{len(curve)} epochs in {results['supernet']['seconds'] / 60:.1f} minutes of one core; the largest network tells "
-            f"{curve[-1]['validation']:.2f} % of the held-out images.",
-        ]
-    if "inherited" in results:
-        parts += inherited(results["inherited"])
-    if "scratch" in results:
-        parts += scratch(results["scratch"], results.get("inherited", {}))
+        parts += supernet(results["supernet"])
+    if figures["inherited"]:
+        parts += inherited(figures["inherited"], figures["inherited_seconds"])
+    if figures["scratch"]:
+        parts += scratch(figures["scratch"])
     if "latency" in results:
         ms = np.array([row["latency_min_ms"] for row in results["latency"]["networks"].values()])
-        parts += [
-            markdown.heading("Latency", 2),
-            f"{len(ms)} networks on {results['latency']['device']}: {ms.min():.3f} to {ms.max():.3f} ms.",
-        ]
+        told = f"{len(ms)} networks on {results['latency']['device']}, in one sitting: {ms.min():.3f} to {ms.max():.3f} ms."
+        parts += [markdown.heading("Latency", 2), told]
     return markdown.document(*parts)
 
 
-def inherited(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Accuracies with the supernet's weights, in every bin."""
-    names = list(rows)
-    population = np.stack([subnets.column(name) for name in names], axis=1)
-    place, size = subnets.bins(population), subnets.parameters(population)
-    macs = np.array([work_of(subnets.network(name)).macs for name in names])
-    test = np.array([rows[name]["test"] for name in names])
-    validation = np.array([rows[name]["validation"] for name in names])
-    cells = []
-    for each in (*range(subnets.BINS), "all"):
-        mine = place == each if each != "all" else np.ones(len(names), bool)
-        low, high = (f"{f(size[mine]) / 1e3:.0f}" for f in (np.min, np.max))
-        spread = f"{test[mine].min():.2f} to {test[mine].max():.2f}"
-        taus = [f"{kendall_tau(other[mine], test[mine]):.3f}" for other in (validation, size, macs)]
-        cells.append([each, int(mine.sum()), f"{low} to {high}", spread, f"{test[mine].std():.2f}", *taus])
-    head = ["bin", "networks", "thousand parameters", "test %", "deviation", "tau validation", "tau parameters", "tau MACs"]
-    minutes = sum(row["seconds"] for row in rows.values()) / 60
-    told = f"{len(names)} subnets judged in {minutes:.1f} minutes of one core."
-    return [markdown.heading("Inherited accuracy", 2), told, markdown.table(head, cells)]
-
-
-def scratch(rows: Mapping[str, Mapping[str, Any]], inherited: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Accuracies after training alone: how well seeds agree (the ceiling of any score), and inherited ones with them."""
-    seeds = sorted({item.split("-")[1] for item in rows})
-    names = list(dict.fromkeys(item.split("-")[0] for item in rows))
-    test = np.array([[rows[f"{name}-{seed}"]["test"] for seed in seeds] for name in names])
-    population = np.stack([subnets.column(name) for name in names], axis=1)
-    size, macs = subnets.parameters(population), np.array([work_of(subnets.network(name)).macs for name in names])
-    mean = test.mean(axis=1)
-    compared = {f"test, seed {seeds[0]} and seed {seeds[1]}": (test[:, 0], test[:, 1])}
-    if all(name in inherited for name in names):
-        compared["inherited test and mean of seeds"] = (np.array([inherited[name]["test"] for name in names]), mean)
-    compared |= {"parameters and mean of seeds": (size, mean), "MACs and mean of seeds": (macs, mean)}
-    between = float(np.sqrt(np.mean(np.diff(test[:, :2], axis=1) ** 2) / 2))
+def supernet(result: Mapping[str, Any]) -> list[str]:
+    """How long it was trained, and to what."""
+    curve = result["curve"]
     return [
-        markdown.heading("From scratch", 2),
-        f"{len(names)} networks, {len(seeds)} seeds: {mean.min():.2f} to {mean.max():.2f} % of the test images; one seed "
-        f"deviates by {between:.2f}, networks by {mean.std(ddof=1):.2f}.",
-        markdown.table(HEAD, [[what, len(names), *tau_cells(a, b)] for what, (a, b) in compared.items()]),
+        markdown.heading("Supernet", 2),
+        f"{len(curve)} epochs in {result['seconds'] / 60:.1f} minutes of one core; the largest network tells "
+        f"{curve[-1]['validation']:.2f} % of the held-out images.",
     ]
 
 
-def tau_cells(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> list[str]:
-    """Kendall's tau with its bootstrap interval over networks."""
-    first, second = np.asarray(a, float), np.asarray(b, float)
-    rng = np.random.default_rng(0)
-    draws = rng.integers(0, len(first), (RESAMPLES, len(first)))
-    taus = [kendall_tau(first[draw], second[draw]) for draw in draws]
-    low, high = np.nanpercentile(taus, [(100 - COVERAGE) / 2, (100 + COVERAGE) / 2])
-    return [f"{kendall_tau(first, second):.3f}", f"{low:.3f} to {high:.3f}"]
+def inherited(bins: Sequence[Mapping[str, Any]], seconds: float) -> list[str]:
+    """Accuracies with the supernet's weights, in every bin."""
+    head = ["bin", "networks", "thousand parameters", "test %", "deviation", "tau validation", "tau parameters", "tau MACs"]
+    cells = []
+    for each in bins:
+        size, spread = (" to ".join(f"{x / by:{form}}" for x in each[key]) for key, by, form in SPANS)
+        taus = [_tau(each["taus"][name]) for name in ("validation", "parameters", "macs")]
+        cells.append([each["bin"], each["networks"], size, spread, f"{each['deviation']:.2f}", *taus])
+    judged = f"{bins[-1]['networks']} subnets judged in {seconds / 60:.1f} minutes of one core."
+    told = f"{judged} Kendall's taus are with the test accuracy. {INTERVALS}"
+    return [markdown.heading("Inherited accuracy", 2), told, markdown.table(head, cells)]
+
+
+def scratch(found: Mapping[str, Any]) -> list[str]:
+    """Accuracies after training alone: how well seeds agree (the ceiling of any score), and inherited ones with them."""
+    low, high = found["test"]
+    cells = [[what, _tau(each["all"]), _tau(each["within bins"])] for what, each in found["taus"].items()]
+    return [
+        markdown.heading("From scratch", 2),
+        f"{found['networks']} networks with every seed: {low:.2f} to {high:.2f} % of the test images. Seeds deviate by "
+        f"{found['between_seeds']:.2f}, networks (means of their seeds) by {found['between_networks']:.2f}. {INTERVALS}",
+        markdown.table(["test accuracies compared", "Kendall tau", "within bins"], cells),
+        CEILING,
+    ]
+
+
+def _tau(each: Mapping[str, float | None]) -> str:
+    """With its interval; where it was not defined, JSON has null."""
+    if any(each[part] is None for part in ("tau", "low", "high")):
+        return "not defined"
+    return f"{each['tau']:.3f} ({each['low']:.3f} to {each['high']:.3f})"

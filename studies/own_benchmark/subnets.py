@@ -11,7 +11,7 @@ from hwbench.accuracy.benchmark.autoformer_cifar10 import SPACE
 from hwbench.core import registry
 from hwbench.network.graph import Network
 from hwbench.network.spec import OpSpec
-from hwbench.network.work import parameter_count
+from hwbench.network.work import parameter_count, work_of
 from hwbench.space import activity
 from hwbench.space.base import Population, Space
 from hwbench.space.compiled import CompiledSum
@@ -55,6 +55,11 @@ def parameters(population: Population) -> np.ndarray:
     return _parameters()(population).round().astype(int)
 
 
+def macs(name: str) -> int:
+    """Multiply-accumulates of one image."""
+    return work_of(network(name)).macs
+
+
 def bins(population: Population) -> np.ndarray:
     """Which third of the space's range of parameters each lies in."""
     most = column(largest())
@@ -74,7 +79,7 @@ def chosen(per_bin: int) -> list[str]:
     return [name for mine in found for name in mine]
 
 
-def trained(names: list[str], n: int) -> list[str]:
-    """Those to train from scratch: the first of every bin in turn, before any accuracy is known."""
+def in_turn(names: list[str], n: int) -> list[str]:
+    """The first n, one of every bin in turn: any beginning of them is spread over all sizes, before any accuracy is known."""
     per_bin = len(names) // BINS
-    return [names[place * per_bin + i] for i in range(-(-n // BINS)) for place in range(BINS)][:n]
+    return [names[place * per_bin + i] for i in range(per_bin) for place in range(BINS)][:n]

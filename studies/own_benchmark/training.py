@@ -6,11 +6,12 @@ killed training goes on after its last epoch, and ends with the weights it would
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from safetensors.torch import save
 from hwbench.accuracy.supernet.supernet import Supernet
 from hwbench.core.files import atomic_write
 from hwbench.network.graph import Network
-from studies.own_benchmark.images import Data, Split
+from studies.own_benchmark.images import DESCRIBED, Data, Split
 
 Curve = list[dict[str, float]]
 """What is known after every epoch."""
-JUDGED = 500
+JUDGED = 200
 """Images judged at a time."""
 STATE = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW remembers of a parameter."""
@@ -51,6 +52,17 @@ class Recipe:
         if step < start:
             return self.rate * (step + 1) / start
         return self.rate * 0.5 * (1 + math.cos(math.pi * (step - start) / (steps - start)))
+
+
+def described(recipe: Recipe) -> dict[str, Any]:
+    """Everything a trained accuracy depends on but the network and the seed: what the card says, and rows must share."""
+    return {
+        **asdict(recipe),
+        "optimiser": "AdamW, betas 0.9 and 0.999; matrices decay, biases, norms, positions and class token do not",
+        "schedule": "linear from 0 over the warm-up, then cosine to 0",
+        "precision": "fp32, one thread",
+        **DESCRIBED,
+    }
 
 
 def train(
@@ -112,6 +124,11 @@ def _optimiser(net: Supernet, recipe: Recipe) -> Any:
     return torch.optim.AdamW(groups, lr=recipe.rate, fused=True)
 
 
+def finish(path: Path, net: Supernet, curve: Curve) -> None:
+    """Leaves of a checkpoint what is worth publishing: weights and curve, without what the optimiser remembers."""
+    _write(path, {name: parameter.data for name, parameter in net.named_parameters()}, curve)
+
+
 def _save(path: Path, net: Supernet, optimiser: Any, curve: Curve) -> None:
     """Weights, what the optimiser remembers, and the curve, as one file."""
     tensors = {}
@@ -119,6 +136,10 @@ def _save(path: Path, net: Supernet, optimiser: Any, curve: Curve) -> None:
         tensors[name] = parameter.data
         for part, value in optimiser.state.get(parameter, {}).items():
             tensors[f"{name}/{part}"] = value
+    _write(path, tensors, curve)
+
+
+def _write(path: Path, tensors: dict[str, Any], curve: Curve) -> None:
     atomic_write(path, save(tensors, {"curve": json.dumps(curve)}))
 
 
@@ -133,6 +154,15 @@ def _restore(path: Path, net: Supernet, optimiser: Any) -> Curve:
             if f"{name}/step" in there:
                 optimiser.state[parameter] = {part: stored.get_tensor(f"{name}/{part}") for part in STATE}
         return list(json.loads(stored.metadata()["curve"]))
+
+
+def identity(path: Path) -> str:
+    """A short name of the weights of a checkpoint, whatever else it says."""
+    digest = hashlib.sha256()
+    with safe_open(str(path), "np") as stored:
+        for name in sorted(stored.keys()):
+            digest.update(name.encode() + np.ascontiguousarray(stored.get_tensor(name)).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def load(path: Path, net: Supernet) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,20 @@ def test_a_folder_of_another_machine_version_option_or_study_is_refused(tmp_path
     assert STUDY.main(words) != 0
     assert "was measured with hwbench 0.0.1" in capsys.readouterr().err
     assert CALLS == ["first", "second"]
+
+
+def test_a_study_whose_results_hold_anywhere_goes_on_elsewhere_and_names_the_machines(tmp_path, monkeypatch, capsys):
+    study, words = replace(STUDY, anywhere=True), ["--out", str(tmp_path)]
+    assert study.main([*words, "--stage", "first"]) == 0
+    here = provenance.machine()
+    monkeypatch.setattr(provenance, "machine", lambda: {**here, "device": "another-box"})
+    assert study.main(words) == 0
+    assert CALLS == ["first", "second"]
+    stages = {name: json.loads((tmp_path / "stages" / f"{name}.json").read_text()) for name in ("first", "second")}
+    assert [stage["machine"]["device"] for stage in stages.values()] == [here["device"], "another-box"]
+    assert "Some stages ran on another-box." in (tmp_path / "counting.md").read_text()
+    assert study.main([*words, "--seeds", "4"]) != 0  # options are as binding as ever
+    assert "holds a run with seeds 3" in capsys.readouterr().err
 
 
 def test_a_report_is_rendered_from_stored_results_alone_also_elsewhere(tmp_path, monkeypatch):

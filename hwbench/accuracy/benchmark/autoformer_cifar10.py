@@ -1,10 +1,10 @@
 """Our own table: networks of the space `autoformer-cifar10` trained on CIFAR-10, made by studies/own_benchmark.
 
-It lies in this repository's reports/: give that folder as the folder of tables. Three accuracies, in percent, are three
-variants: `validation` and `test` are those of subnets with weights inherited from one supernet, on images held out of training,
-which a search may see, and on the test images; `scratch` is the mean over seeds of networks trained on their own, on the test
-images, with the validation accuracy after every epoch as partial trainings. Images are re-encoded as JPEG: accuracies are not
-comparable with published ones of CIFAR-10.
+It lies in this repository: give reports/own-benchmark-2026-11-18 as the folder of tables. Three accuracies, in percent, are
+three variants: `validation` and `test` are those of subnets with weights inherited from one supernet, on images held out of
+training, which a search may see, and on the test images; `scratch` is the mean over seeds of networks trained on their own, on
+the test images, with the validation accuracy after every epoch as partial trainings. Images are re-encoded as JPEG: accuracies
+are not comparable with published ones of CIFAR-10.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ NETWORKS = Table(
         Column("macs", "int64", "multiply-accumulates of one image"),
         Column("validation", "float64", "percent right of the held-out training images, weights inherited from the supernet"),
         Column("test", "float64", "percent right of the test images, weights inherited from the supernet"),
+        Column("machine", "string", "where it was judged"),
     ),
     ("architecture",),
 )
@@ -51,6 +52,7 @@ TRAININGS = Table(
         Column("loss", "float64", "mean training loss of the epoch"),
         Column("validation", "float64", "percent right of the held-out training images"),
         Column("test", "float64", "percent right of the test images; after the last epoch only", nullable=True),
+        Column("machine", "string", "where it was trained"),
     ),
     ("architecture", "seed", "epoch"),
 )

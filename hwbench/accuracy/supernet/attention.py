@@ -27,14 +27,15 @@ class ElasticAttention(nn.Module):
                 self.add_module(name, ElasticLinear(shapes[f"{name}.weight"]))
         self.projection = ElasticLinear(shapes["projection.weight"])
 
-    def forward(self, spec: OpSpec, x: Tensor) -> Tensor:
-        """(batch, tokens, dim) -> the same."""
+    def forward(self, spec: OpSpec, x: Tensor, queries: int | None = None) -> Tensor:
+        """(batch, tokens, dim) -> the same, or its first `queries` tokens only."""
         given = self.norm(x) if spec["norm"] == "pre" else x
+        x, asking = x[:, :queries], given[:, :queries]
         heads, inner = spec["heads"], spec["heads"] * spec["head_dim"]
         if spec["qkv"] == "fused":
-            projected = self.qkv.split(given, inner)
+            projected = self.qkv.split((asking, given, given), inner)
         else:
-            projected = [self.get_submodule(name)(given, inner) for name in SEPARATE]
+            projected = [self.get_submodule(n)(y, inner) for n, y in zip(SEPARATE, (asking, given, given), strict=True)]
         q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in projected)
         mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         y = x + self.projection(mixed, x.shape[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -22,7 +24,7 @@ class ElasticLinear(nn.Module):
         """(..., columns) -> (..., rows)."""
         return F.linear(x, self.weight[:rows, : x.shape[-1]], self.bias[:rows])
 
-    def split(self, x: Tensor, rows: int) -> list[Tensor]:
-        """Every part's first rows; products of their own, since together they would have to be copied."""
+    def split(self, given: Sequence[Tensor], rows: int) -> list[Tensor]:
+        """Every part's first rows of what it is given; products of their own, since together they would have to be copied."""
         weights, biases = grouped(self.weight, rows, self.parts), grouped(self.bias, rows, self.parts)
-        return [F.linear(x, w[:, : x.shape[-1]], b) for w, b in zip(weights, biases, strict=True)]
+        return [F.linear(x, w[:, : x.shape[-1]], b) for x, w, b in zip(given, weights, biases, strict=True)]

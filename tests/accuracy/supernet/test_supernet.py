@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,23 @@ def test_every_subnet_computes_what_its_own_network_computes(space, net, tmp_pat
         with torch.device("meta"):
             reference = WHOLE[SPACE](**to_values(space, column))
         np.testing.assert_allclose(ours, loaded(reference, net.weights())(image).numpy(), atol=LIMIT)
+
+
+@torch.no_grad()
+def test_what_the_head_does_not_look_at_is_not_computed(space, net):
+    network = lower(space, architectures(space)[0]).network
+    net.activate(network)
+    tokens: dict[str, int] = {}
+    for node in network.nodes:
+        part = net.get_submodule(node.name)
+        part.register_forward_hook(lambda part, given, out, name=node.name: tokens.update({name: out.shape[1]}))
+    net(torch.zeros(2, 3, 32, 32))
+    last = f"layer{len(network.nodes) // 2 - 2}"
+    assert {name for name, n in tokens.items() if n == 1} == {f"{last}.attention", f"{last}.ffn"}
+    whole = replace(network, outputs=(*network.outputs, f"{last}.ffn"))  # somebody looks at all tokens
+    net.activate(whole)
+    net(torch.zeros(2, 3, 32, 32))
+    assert {n for name, n in tokens.items() if name != "head"} == {17}
 
 
 @torch.no_grad()
