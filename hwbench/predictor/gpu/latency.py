@@ -11,7 +11,8 @@ works, so that none of their overhead shows. High: the host is late with every o
 doubt about launches. At batch 1 most operators are smaller than any that was measured, and the sum is mostly launch overhead:
 there the interval spans several times the value. Held against networks that others measured, the GPU's generation left out: 21
 Transformers of NeuSight's table (BERT, GPT-2, GPT-3 2.7B, OPT; batch 2 to 16) are 11 % off on an A100, 10 on a P100, 21 on a
-P4, 7 on a T4 (reports/gpu-2026-11-18). Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value. Latencies in ms.
+P4, 7 on a T4 (reports/gpu-2026-11-18). Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
+Latencies in ms.
 """
 
 from __future__ import annotations
