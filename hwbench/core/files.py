@@ -142,7 +142,7 @@ def read_json(path: Path, what: str) -> Any:
     """
     try:
         if path.exists() and not path.is_file():
-            raise UsageError(f"{what} {path} is no file.")
+            raise DataError(f"{what} {path} is not readable JSON (it is no file); restore it or make it again.")
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no {what} at {path}.") from None

@@ -147,14 +147,14 @@ def search(
         raise UsageError(
             f"A score by {proxy or accuracy} is a look-up, no further process makes it faster: leave out --workers."
         )
-    with score, only_writer(folder / "search"):
+    with score:
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
         asked = replace(asked, strategy=strategy, evaluations=evaluations, accuracy=own)
         anew = _anew(asked, accuracy, places, uncertified)
         found = _searched(asked, question, score, folder, tick, anew)
-        document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
-        write_json(folder / RESULT_NAME, document)
-        (folder / NEAREST_NAME).unlink(missing_ok=True)
+    document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
+    write_json(folder / RESULT_NAME, document)
+    (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
 
 
@@ -249,10 +249,16 @@ def _proposer(asked: Settings, problem: Problem, score: Scoring, space: Space) -
 
 
 def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: Target, tick: Tick, anew: str) -> SearchResult:
-    """Checks the limits, claims the folder, tries architectures and writes down every trial."""
+    """Checks the limits and claims the folder, which no other search may write meanwhile."""
     if plan.objective.hard:
         feasibility.check(plan.space, plan.limits, folder / NEAREST_NAME)
-    claim(folder, settings, anew)
+    with only_writer(folder / "search"):
+        claim(folder, settings, anew)
+        return _tried(plan, score, settings, folder, target, tick, anew)
+
+
+def _tried(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: Target, tick: Tick, anew: str) -> SearchResult:
+    """Tries architectures, and writes down every trial."""
     used = {limit.name: limit.chosen for limit in plan.limits if limit.chosen is not None}
     for chosen in used.values():
         models.keep(chosen, folder)

@@ -97,7 +97,7 @@ def test_scratch_of_a_killed_run_is_removed_by_the_next_and_that_of_a_living_one
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     started = time.monotonic()
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(DataError, match="is no file"):
         read_json(tmp_path / "pipe", "architecture file")
     assert time.monotonic() - started < 60
 
