@@ -237,7 +237,7 @@ VERBS: Mapping[str, Verb] = {
     "specialise": _one("table budget_percentile device complete tables out wide json"),
     "compress": _one(
         "model train dev out test budget budget_ms device threads workspace tokens importance space_cost configurations rule "
-        "epochs supernet_epochs strategy evaluations seed wide json"
+        "teacher epochs supernet_epochs strategy evaluations seed wide json"
     ),
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),

@@ -36,6 +36,9 @@ def run(
     rule: Annotated[
         str, typer.Option("--rule", help="Which subnets learn in a step: sandwich, single-path, progressive-shrinking.")
     ] = "sandwich",
+    teacher: Annotated[
+        str, typer.Option("--teacher", help="Whose answers subnets learn from: fixed (the fine-tuned encoder) or in-place.")
+    ] = "fixed",
     epochs: Annotated[int, typer.Option("--epochs", help="Of fine-tuning the whole encoder.")] = 3,
     supernet_epochs: Annotated[int, typer.Option("--supernet-epochs", help="Of training subnets.")] = 4,
     strategy: Annotated[
@@ -54,7 +57,7 @@ def run(
     with console.progress("compressing") as tick:
         done = hwbench.compress(
             model, train, dev, out, test, budget, budget_ms, device, threads, workspace, tokens, importance, space_cost,
-            configurations, rule, strategy, seed, effort, tick,
+            configurations, rule, teacher, strategy, seed, effort, tick,
         )  # fmt: skip
     if json:
         console.emit_json(done)

@@ -94,6 +94,7 @@ class _Asked:
     space_cost: str
     configurations: int
     rule: str
+    teacher: str
     epochs: int
     supernet_epochs: int
     strategy: str | None
@@ -128,6 +129,7 @@ def compress(
     space_cost: str = "latency_ms",
     configurations: int = 5,
     rule: str = "sandwich",
+    teacher: str = "fixed",
     strategy: str | None = None,
     seed: int = 0,
     effort: Effort = Effort(),
@@ -151,6 +153,7 @@ def compress(
         space_cost: latency_ms or macs_m: of what the space is a range.
         configurations: Subnets the space is made of.
         rule: Which subnets learn in a step: sandwich, single-path or progressive-shrinking.
+        teacher: Whose answers subnets learn from: `fixed`, the fine-tuned encoder, or `in-place`, the largest subnet of a step.
         strategy: How subnets are proposed; `nsga2` is the paper's.
         seed: Same seed, same weights and same search.
         effort: How long.
@@ -164,7 +167,7 @@ def compress(
     if (budget is None) == (budget_ms is None):
         raise UsageError("A budget is needed, and one only: --budget 0.5x or --budget-ms MS.")
     factor = factor_of(budget) if budget is not None else None
-    _check_parts(space_cost, importance, rule, strategy)
+    _check_parts(space_cost, importance, rule, teacher, strategy)
     paths = {name: Path(path) for name, path in (("train", train), ("dev", dev), ("test", test)) if path is not None}
     given = _read(Path(model), paths)
     length = _length(given, tokens)
@@ -173,7 +176,7 @@ def compress(
     asked = _Asked(
         model=fingerprint_of(model), train=marks["train"], dev=marks["dev"], test=marks.get("test"), budget=budget,
         budget_ms=budget_ms, device=target.device, threads=threads, tokens=length, importance=importance,
-        space_cost=space_cost, configurations=configurations, rule=rule, epochs=effort.epochs,
+        space_cost=space_cost, configurations=configurations, rule=rule, teacher=teacher, epochs=effort.epochs,
         supernet_epochs=effort.supernet_epochs, strategy=strategy, evaluations=effort.evaluations, seed=seed,
     )  # fmt: skip
     folder = Path(out)
@@ -217,7 +220,7 @@ class _Job:
         self.tick(2, 6)
         with step("3/6 training subnets") as tick:
             recipe = Recipe(self.effort.supernet_epochs)
-            net = shared(teacher, space, self._task, recipe, self.asked.rule, tick=tick)
+            net = shared(teacher, space, self._task, recipe, self.asked.rule, self.asked.teacher, tick)
         self.tick(3, 6)
         with step("4/6 measuring subnets to calibrate") as tick:
             self._fit(space, tick)
@@ -330,18 +333,20 @@ def _require_torch() -> None:
         raise UsageError(f"compress needs {' and '.join(missing)}. {hint(extra('compress'))}")
 
 
-def _check_parts(space_cost: str, importance: str, rule: str, strategy: str | None) -> None:
+def _check_parts(space_cost: str, importance: str, rule: str, teacher: str, strategy: str | None) -> None:
     """Raises for a name that would be refused after hours only."""
     from hwbench.accuracy.supernet.bert.importance import KINDS
-    from hwbench.accuracy.supernet.bert.training import RULES
+    from hwbench.accuracy.supernet.bert.training import RULES, TEACHERS, check_rule
 
     for what, asked, known in (
         ("cost that a space is a range of", space_cost, SPACE_COSTS),
         ("importance", importance, KINDS),
         ("rule", rule, RULES),
+        ("teacher", teacher, TEACHERS),
     ):
         if asked not in known:
             raise UnknownName(registry.unknown(what, asked, known))
+    check_rule(rule, teacher)
     if strategy is not None and not registry.is_registered("strategy", strategy):
         names = [registry.shown("strategy", each) for each in registry.names("strategy")]
         raise UnknownName(registry.unknown("strategy", strategy, names))

@@ -55,7 +55,7 @@ def write(folder: Path, document: Mapping[str, Any]) -> None:
     )
     how = (
         f"Importance {asked['importance']}, space by {asked['space_cost']} with {asked['configurations']} subnets, rule "
-        f"{asked['rule']}, {asked['epochs']} and {asked['supernet_epochs']} epochs, seed {asked['seed']}."
+        f"{asked['rule']}, {asked['teacher']} teacher, {asked['epochs']} and {asked['supernet_epochs']} epochs, seed {asked['seed']}."
     )
     table = markdown.table(list(COLUMNS.values()), [[_cell(name, row[name]) for name in COLUMNS] for row in told], texts=2)
     widths = [[each["name"], *(_numbers(each["architecture"][name]) for name in ("heads", "hidden"))] for each in document["subnets"]]
@@ -93,9 +93,10 @@ def front(told: list[dict[str, Any]], budget_ms: float) -> Any:
             label = f"{'full' if hollow else 'subnets'}, {form}"
             face = "white" if hollow else colour
             axes.plot(xs, ys, marker, color=colour, markerfacecolor=face, markersize=7, label=label)
-    axes.axvline(budget_ms, color=figures.INK, linewidth=1.2, label="budget")
-    axes.set(xlabel="measured ms", ylabel="accuracy on dev [%]")
-    axes.set_xlim(left=0)
+    most = 1.08 * max(row["measured_ms"] for row in told)
+    if budget_ms < most:
+        axes.axvline(budget_ms, color=figures.INK, linewidth=1.2, label="budget")
+    axes.set(xlabel="measured ms", ylabel="accuracy on dev [%]", xlim=(0, most))
     axes.grid(True)
     axes.legend(loc="lower right")
     return figure

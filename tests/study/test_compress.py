@@ -161,6 +161,8 @@ BAD = {
     "a long text": (lambda job, at: {"tokens": 41}, "this encoder reads at most 40"),
     "no such cost": (lambda job, at: {"space_cost": "energy"}, "Unknown cost that a space is a range of 'energy'"),
     "no such rule": (lambda job, at: {"rule": "once"}, "Unknown rule 'once'"),
+    "no such teacher": (lambda job, at: {"teacher": "me"}, "Unknown teacher 'me'"),
+    "no largest subnet": (lambda job, at: {"teacher": "in-place", "rule": "single-path"}, "take sandwich"),
     "no such importance": (lambda job, at: {"importance": "luck"}, "Unknown importance 'luck'"),
     "no such strategy": (lambda job, at: {"strategy": "luck"}, "Unknown strategy 'luck'"),
     "no such budget": (lambda job, at: {"budget": "half"}, "Budget 'half' is not understood"),

@@ -17,7 +17,7 @@ from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder, accuracy_of, 
 from hwbench.accuracy.supernet.bert.importance import Movement, importance_of
 from hwbench.accuracy.supernet.bert.reorder import reorder
 from hwbench.accuracy.supernet.bert.sentences import Encoded
-from hwbench.accuracy.supernet.bert.training import Recipe, Training, fine_tuning, weight_sharing
+from hwbench.accuracy.supernet.bert.training import IN_PLACE, Recipe, Training, fine_tuning, weight_sharing
 from hwbench.accuracy.supernet.bert.units import UnitScores
 from hwbench.core.progress import Tick, no_tick
 from hwbench.space.encoder import EncoderSpace, Widths
@@ -58,12 +58,12 @@ def fine_tuned(task: Task, recipe: Recipe, importance: str, reading: str = "mean
 
 
 def shared(
-    teacher: Teacher, space: EncoderSpace, task: Task, recipe: Recipe, rule: str, in_place: bool = False, tick: Tick = no_tick
+    teacher: Teacher, space: EncoderSpace, task: Task, recipe: Recipe, rule: str, who: str, tick: Tick = no_tick
 ) -> ElasticEncoder:
-    """The supernet: the teacher's weights, in which all subnets of a space have learnt."""
+    """The supernet: the teacher's weights, in which all subnets of a space have learnt; `who` is one of TEACHERS."""
     net = ElasticEncoder(teacher.net.config, teacher.net.classes)
     net.load_state_dict(teacher.net.state_dict())
-    told = None if in_place else logits_of(teacher.net, task.train)
+    told = None if who == IN_PLACE else logits_of(teacher.net, task.train)
     training = Training(net, task.train, recipe, task.seed, task.folder / SUPERNET, f"{task.identity}/{space.name}")
     training.run(weight_sharing(net, space, rule, told, Distillation()), tick=tick)
     return net

@@ -7,6 +7,7 @@ ends bit for bit where it would have ended.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,13 +40,14 @@ RULES: Mapping[str, Callable[[EncoderSpace], Rule]] = {
     "progressive-shrinking": ProgressiveShrinking,
 }
 """Which subnets learn in a step."""
-TEACHERS = ("fixed", "in-place")
+IN_PLACE = "in-place"
+TEACHERS = ("fixed", IN_PLACE)
 ORDER, SUBNETS = 0, 1
 """What a generator is for, between the seed and the epoch or step."""
 STATE = ("exp_avg", "exp_avg_sq", "step")
 """What AdamW remembers of a parameter."""
-EXTRA = "summed/"
-"""In a checkpoint, before what is neither a weight nor AdamW's."""
+ABOUT, EXTRA = "training", "summed/"
+"""In a checkpoint: what it is of, and what precedes the name of anything that is neither a weight nor AdamW's."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Training:
         """
         # Fused: one pass over each weight. Weight decay 0, as the paper has it.
         optimiser = torch.optim.AdamW(self.net.parameters(), lr=self.recipe.rate, weight_decay=0.0, fused=True)
-        step = begun = self._restore(optimiser, summed or {})
+        begun = self._restore(optimiser, summed or {})
         keep("steps", self.checkpoint, lambda: begun)
         batches: list[np.ndarray] = []
         for step in range(begun, self.steps):
@@ -136,7 +138,8 @@ class Training:
             tensors[name] = parameter.data
             for part, value in optimiser.state.get(parameter, {}).items():
                 tensors[f"{name}/{part}"] = value
-        atomic_write(self.checkpoint, save(tensors, {"step": str(step), "identity": self.identity}))
+        about = json.dumps({"identity": self.identity, "step": step})  # one entry: several have no order of their own
+        atomic_write(self.checkpoint, save(tensors, {ABOUT: about}))
 
     def _restore(self, optimiser: Any, summed: Mapping[str, Tensor]) -> int:
         """Takes up what `_save` left, where it left something; the steps behind it."""
@@ -150,7 +153,7 @@ class Training:
                     optimiser.state[parameter] = {part: stored.get_tensor(f"{name}/{part}") for part in STATE}
             for name, tensor in summed.items():
                 tensor.copy_(stored.get_tensor(f"{EXTRA}{name}"))
-            return int(stored.metadata()["step"])
+            return int(json.loads(stored.metadata()[ABOUT])["step"])
 
 
 def opened(path: Path, identity: str) -> Any:
@@ -162,12 +165,20 @@ def opened(path: Path, identity: str) -> Any:
     """
     try:
         stored = safe_open(str(path), "pt")
-        found = (stored.metadata() or {}).get("identity")
-    except (OSError, SafetensorError) as error:
+        found = json.loads((stored.metadata() or {}).get(ABOUT, "{}"))
+    except (OSError, SafetensorError, ValueError) as error:
         raise DataError(f"{path} is no readable checkpoint ({error}); remove it to train anew.") from None
-    if found != identity:
+    if found.get("identity") != identity:
         raise UsageError(f"{path} is a checkpoint of another model, other sentences or other settings; choose another --out.")
     return stored
+
+
+def check_rule(rule: str, teacher: str) -> None:
+    """Raises UsageError for an unknown rule, or one that draws no largest subnet to learn from."""
+    if rule not in RULES:
+        raise UsageError(f"Subnets are drawn by one of {', '.join(RULES)}, not {rule}.")
+    if teacher == IN_PLACE and rule != "sandwich":
+        raise UsageError(f"A teacher in place is the largest subnet of every step, which {rule} does not draw; take sandwich.")
 
 
 def fine_tuning(net: ElasticEncoder, movement: Movement) -> Learn:
@@ -196,10 +207,7 @@ def weight_sharing(
     Raises:
         UsageError: an unknown rule, or one that draws no largest subnet to learn from.
     """
-    if rule not in RULES:
-        raise UsageError(f"Subnets are drawn by one of {', '.join(RULES)}, not {rule}.")
-    if teacher is None and rule != "sandwich":
-        raise UsageError(f"A teacher in place is the largest subnet of every step, which {rule} does not draw; take sandwich.")
+    check_rule(rule, IN_PLACE if teacher is None else "fixed")
     drawn = RULES[rule](space)
 
     def learn(batch: Batch, moment: Moment) -> None:
