@@ -25,6 +25,7 @@ def rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                 {
                     "network": each["name"], "format": form, "dev": accuracy["dev"], "test": accuracy.get("test"),
                     "measured_ms": measured[document["statistic"]], "of_full": ratio["ratio"],
+                    "kept": None if each is document["full"] else measured[document["statistic"]] <= document["budget"]["ms"],
                     "predicted_ms": told["predicted"], "upper_ms": told["upper"],
                 }
             )  # fmt: skip
@@ -33,7 +34,7 @@ def rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 COLUMNS = {
     "network": "network", "format": "format", "dev": "dev %", "test": "test %", "measured_ms": "measured ms",
-    "of_full": "of full", "predicted_ms": "predicted ms", "upper_ms": "upper ms",
+    "of_full": "of full", "kept": "kept", "predicted_ms": "predicted ms", "upper_ms": "upper ms",
 }  # fmt: skip
 
 
@@ -75,6 +76,8 @@ def _numbers(values: list[int]) -> str:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, str):
         return value
     return f"{value:.2f}" if name in ("dev", "test", "of_full") else f"{value:.4g}"
