@@ -75,7 +75,9 @@ class EncoderSpace(Space):
         """
         depths = [len(heads)] if depths is None else depths
         if len(heads) != len(hidden) or not heads or max(depths) != len(heads):
-            raise UsageError(f"{len(heads)} layers of heads, {len(hidden)} of hidden widths and depths {list(depths)} disagree.")
+            raise UsageError(
+                f"{len(heads)} layers of heads, {len(hidden)} of hidden widths and depths {list(depths)} disagree."
+            )
         for choices in (*heads, *hidden, depths):
             if not choices or min(choices) < 1 or sorted(set(choices)) != list(choices):
                 raise UsageError(f"Choices must rise and be at least 1, got {list(choices)}.")

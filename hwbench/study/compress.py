@@ -45,6 +45,7 @@ from hwbench.profiler.measure import COMPARE_POLICY
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import profile
+from hwbench.space.activity import size
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.space.encoder import EncoderSizes, EncoderSpace
 from hwbench.study import compress_report, cut_subnets
@@ -58,8 +59,11 @@ NETWORKS = 8
 """Subnets measured to fit a predictor, and as many held out."""
 STEPS = 16
 """Feed-forward widths there are at least between nothing and all."""
-BELOW = 0.75
-"""The smallest subnet of the space is sought at that share of the budget: bounds lie above predictions, and a front below it."""
+BELOW, LEAST_BELOW = 0.75, 0.5
+"""The smallest subnet of the space is sought at that share of the budget, as bounds lie above predictions and a front below it,
+and at that share of the whole encoder where the budget is loose."""
+FEWEST = 8 * NETWORKS
+"""Subnets below which a space is no space: those that are measured must be different ones."""
 USUAL_LENGTH, LENGTH_STEP = 90, 8
 """Percentile of the dev sentences' lengths, rounded up to a multiple, at which latencies are told."""
 SPACE_COSTS = ("latency_ms", "macs_m")
@@ -215,7 +219,7 @@ class _Job:
         self.tick(1, 6)
         with step("2/6 measuring its blocks") as tick:
             grid = self._grid()
-            profile(grid, **self._where, policy=self.effort.rows, tick=tick)  # type: ignore[arg-type]
+            profile(grid, **self._where, policy=self.effort.rows, tick=tick)
             space = self._space(grid, teacher)
         self.tick(2, 6)
         with step("3/6 training subnets") as tick:
@@ -266,8 +270,13 @@ class _Job:
         smallest, full = (float(cost.value(path_of[:, [at]])[0]) for at in (0, -1))
         share = self.factor if self.asked.budget_ms is None else self.asked.budget_ms / float(by_ms.value(path_of[:, [-1]])[0])
         assert share is not None
-        least = min(max(BELOW * share * full, smallest), full)
-        made = threshold_space(grid, teacher.scores, cost.value, least, full, self.asked.configurations)
+        least = max(min(BELOW * share, LEAST_BELOW) * full, smallest)
+        made = threshold_space(grid, teacher.scores, cost.value, min(least, full), full, self.asked.configurations)
+        if (found := size(made.space)) < FEWEST:
+            raise UsageError(
+                f"Only {found} subnets lie between {least:.4g} and {full:.4g} ({cost.name}): raise --configurations or lower "
+                "the budget, in another --out."
+            )
         anchors = [asdict(anchor) for anchor in made.anchors]
         write_json(path, {"schema": 1, "space": made.space.document(), "cost": cost.name, "anchors": anchors})
         return made.space
@@ -276,7 +285,7 @@ class _Job:
         """Measures subnets, unless a predictor knows the space already."""
         if any(space.name in card.spaces for _, card in stored_sums(self.target)):
             return
-        fit(space, **self._where, networks=NETWORKS, holdout=NETWORKS, policy=self.effort.networks, tick=tick)  # type: ignore[arg-type]
+        fit(space, **self._where, networks=NETWORKS, holdout=NETWORKS, policy=self.effort.networks, tick=tick)
 
     def _search(self, space: EncoderSpace, accuracy: Any, tick: Tick) -> dict[str, Any]:
         """Once: a search that is through is read."""
@@ -285,7 +294,7 @@ class _Job:
             found: dict[str, Any] = read_json(place / RESULT_NAME, "search result")
             return found
         try:
-            return search(  # type: ignore[no-any-return]
+            return search(
                 space, self.asked.budget_ms, place, budget=self.asked.budget, objective="pareto",
                 strategy=self.asked.strategy, evaluations=self.asked.evaluations, seed=self.asked.seed,
                 accuracy=accuracy, tick=tick, **self._where,

@@ -50,16 +50,19 @@ def write(folder: Path, document: Mapping[str, Any]) -> None:
     asked = document["settings"]
     first = (
         f"Budget: {budget_of(document)} ({document['statistic']}, {document['tokens']} tokens, batch 1, "
-        f"{document['threads']} threads on {document['device']}). {document['evaluated']} subnets were judged on dev, chosen by "
-        "it, and no test sentence decided anything. Latencies of one format were measured side by side; `of full` compares "
+        f"{document['threads']} threads on {document['device']}). {document['evaluated']} subnets were judged on dev, "
+        "chosen by it, and no test sentence decided anything. Latencies of one format were measured side by side; `of full` compares "
         "with the full encoder of the same format, in the same processes."
     )
     how = (
         f"Importance {asked['importance']}, space by {asked['space_cost']} with {asked['configurations']} subnets, rule "
-        f"{asked['rule']}, {asked['teacher']} teacher, {asked['epochs']} and {asked['supernet_epochs']} epochs, seed {asked['seed']}."
+        f"{asked['rule']}, {asked['teacher']} teacher, {asked['epochs']} and {asked['supernet_epochs']} epochs, "
+        f"seed {asked['seed']}."
     )
     table = markdown.table(list(COLUMNS.values()), [[_cell(name, row[name]) for name in COLUMNS] for row in told], texts=2)
-    widths = [[each["name"], *(_numbers(each["architecture"][name]) for name in ("heads", "hidden"))] for each in document["subnets"]]
+    widths = [
+        [each["name"], *(_numbers(each["architecture"][name]) for name in ("heads", "hidden"))] for each in document["subnets"]
+    ]
     parts = [
         markdown.heading("An encoder cut to a budget"), first, markdown.picture("accuracy over latency", PICTURE), table, how,
         markdown.heading("Subnets", 2), markdown.table(["network", "heads per layer", "hidden per layer"], widths, texts=3),

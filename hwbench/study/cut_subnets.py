@@ -1,7 +1,7 @@
 """Subnets as files: exported in fp32 and int8, their accuracy counted by the files themselves, all measured side by side.
 
-The int8 form takes the ranges of its activations from sentences of the training; what leads from the mask to the softmax stays in
-fp32 (onnx_model.py).
+The int8 form takes the ranges of its activations from sentences of the training; what leads from the mask to the softmax stays
+in fp32 (onnx_model.py).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 import hwbench  # noqa: E402
 from hwbench.accuracy.supernet.bert import cutting  # noqa: E402
 from hwbench.core.errors import HwbenchError, UsageError  # noqa: E402
+from hwbench.network.op.base import op_of  # noqa: E402
 from hwbench.optimize.errors import InfeasibleBudget  # noqa: E402
 from hwbench.space.encoder import EncoderSpace  # noqa: E402
 from hwbench.study.compress import Effort  # noqa: E402
@@ -39,7 +40,8 @@ def job(fast_policy, tmp_path_factory):
     root = tmp_path_factory.mktemp("compress")
     files = {name: encoders.tsv(root / f"{name}.tsv", n, n) for name, n in (("train", 96), ("dev", 40), ("test", 30))}
     effort = Effort(2, 1, 14, fast_policy, fast_policy, replace(fast_policy, max_processes=1, min_processes=1))
-    return {"model": encoders.written(root / "model"), **files, "workspace": root / "workspace", "effort": effort}
+    where = {"workspace": root / "workspace", "space_cost": "macs_m"}
+    return {"model": encoders.written(root / "model"), **files, **where, "effort": effort}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,11 @@ def test_a_budget_nobody_keeps_is_answered_with_the_least_reachable_and_its_accu
     assert "\n" not in str(caught.value)
 
 
-def test_three_classes_of_strings_and_pairs_of_sentences(job, tmp_path):
+def test_three_classes_of_strings_and_pairs_of_sentences_in_a_space_by_latency(job, tmp_path, monkeypatch):
+    def rows(self, specs, *_, **__):
+        return np.array([op_of(spec).work(spec).macs / 1e6 for spec in specs])
+
+    monkeypatch.setattr("hwbench.lut.table.Lut.column", rows)  # the table is measured, the space does not depend on it
     rng = np.random.default_rng(0)
     files = {}
     for name, n in (("train", 48), ("dev", 20)):
@@ -143,8 +149,17 @@ def test_three_classes_of_strings_and_pairs_of_sentences(job, tmp_path):
         files[name] = tmp_path / f"{name}.tsv"
         files[name].write_text("label\tsentence1\tsentence2\n" + "".join(rows))
     effort = replace(job["effort"], epochs=1, evaluations=8)
-    asked = {**job, **files, "test": None, "effort": effort, "space_cost": "macs_m", "importance": "none", "rule": "single-path"}
+    asked = {
+        **job,
+        **files,
+        "test": None,
+        "effort": effort,
+        "space_cost": "latency_ms",
+        "importance": "none",
+        "rule": "single-path",
+    }
     document = hwbench.compress(**asked, out=tmp_path / "cut", budget=ANY)
+    assert json.loads((tmp_path / "cut" / "space.json").read_text())["cost"] == "latency_ms"
     assert document["labels"] == ["HUM", "LOC", "NUM"]
     assert set(document["full"]["accuracy"]["fp32"]) == {"dev"}
     ids = np.array([[2, 5, 3]])
@@ -152,7 +167,10 @@ def test_three_classes_of_strings_and_pairs_of_sentences(job, tmp_path):
 
 
 BAD = {
-    "another family": (lambda job, at: {"model": broken(job, at, model_type="roberta")}, "family 'roberta'; known here is: bert"),
+    "another family": (
+        lambda job, at: {"model": broken(job, at, model_type="roberta")},
+        "family 'roberta'; known here is: bert",
+    ),
     "no tokenizer": (lambda job, at: {"model": broken(job, at, without="tokenizer.json")}, "There is no tokenizer in"),
     "no weights": (lambda job, at: {"model": broken(job, at, without="model.safetensors")}, "There is no model.safetensors"),
     "other labels": (lambda job, at: {"dev": lines(at, "a\tugly\n")}, "has the label 'ugly', which"),
@@ -203,7 +221,7 @@ def test_the_command_asks_the_same_and_what_is_through_is_not_done_again(job, do
     out, _ = done
     said = ["compress", "--model", job["model"], "--train", job["train"], "--dev", job["dev"], "--test", job["test"],
             "--budget", ANY, "--out", out, "--workspace", job["workspace"], "--epochs", 2, "--supernet-epochs", 1,
-            "--evaluations", 14]  # fmt: skip
+            "--evaluations", 14, "--space-cost", "macs_m"]  # fmt: skip
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     shown = CliRunner().invoke(build(), list(map(str, said)), prog_name="hwbench", catch_exceptions=False)
     assert shown.exit_code == 0, shown.output

@@ -1,15 +1,15 @@
 """The space of an encoder's subnets from the importance of its units and a range of a cost (EFTNAS, algorithm 1).
 
-One threshold for all layers decides which heads and channels are kept. For N values of the cost, evenly from the least to the most
-asked for, the threshold is sought whose subnet has that cost; a layer's choices are what it has in these N subnets.
+One threshold for all layers decides which heads and channels are kept. For N values of the cost, evenly from the least to the
+most asked for, the threshold is sought whose subnet has that cost; a layer's choices are what it has in these N subnets.
 
     cost = op_cost(grid, "latency_ms", "ms", rows_of_a_table)           or macs_m, the paper's own; or any other Cost
     found = threshold_space(grid, scores, cost.value, 2.0, 8.0, n=5)
     hwbench.search(found.space, ...)                                    a space like any other
 
-All thresholds that make a difference form a path of nested subnets from the full encoder to the smallest. A table or a predictor
-tells their costs in one go, as an array; along the path the largest cost so far never falls, so that each value is found by
-bisection. Every layer keeps a head and a step of channels: no layer disappears.
+All thresholds that make a difference form a path of nested subnets from the smallest to the full encoder. A table or a
+predictor tells their costs in one go, as an array; along the path the largest cost so far never falls, so that each value is
+found by bisection. Every layer keeps a head and a step of channels: no layer disappears.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def threshold_space(
         UsageError: fewer than two subnets are asked for, or no threshold gives one as cheap as `least`.
     """
     if n < 2 or not 0 < least <= most:
-        raise UsageError(f"A space needs at least 2 subnets from a positive cost to one that is not less: {n}, {least}, {most}.")
+        raise UsageError(
+            f"A space needs at least 2 subnets from a positive cost to one that is not less: {n}, {least}, {most}."
+        )
     thresholds, path = nested(grid, scores)
     costs = cost(path)
     rising = np.maximum.accumulate(costs)

@@ -28,7 +28,7 @@ import logging
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,10 @@ def convert(source: Path, dtype: str, target: Path, inputs: Mapping[str, np.ndar
         MeasurementError: onnxruntime's tools cannot convert it, or find nothing to convert.
         UsageError: the source is no ONNX file, or the format not one of the two.
     """
-    forms = {"int8": lambda *files: _quantise(*files, keep), "fp16": _halve}
+    forms: dict[str, Callable[[Path, Path, Mapping[str, np.ndarray]], None]] = {
+        "int8": lambda source, converted, inputs: _quantise(source, converted, inputs, keep),
+        "fp16": _halve,
+    }
     if dtype not in forms:
         raise UsageError(f"A model cannot be converted to {dtype}; available: {', '.join(forms)}.")
     with writing(target), tempfile.TemporaryDirectory(prefix=".hwbench-", dir=target.parent) as folder:

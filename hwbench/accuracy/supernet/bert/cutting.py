@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.supernet.bert.distillation import Distillation
 from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder, accuracy_of, logits_of
 from hwbench.accuracy.supernet.bert.importance import Movement, importance_of
 from hwbench.accuracy.supernet.bert.reorder import reorder
@@ -65,7 +64,7 @@ def shared(
     net.load_state_dict(teacher.net.state_dict())
     told = None if who == IN_PLACE else logits_of(teacher.net, task.train)
     training = Training(net, task.train, recipe, task.seed, task.folder / SUPERNET, f"{task.identity}/{space.name}")
-    training.run(weight_sharing(net, space, rule, told, Distillation()), tick=tick)
+    training.run(weight_sharing(net, space, rule, told), tick=tick)
     return net
 
 

@@ -1,8 +1,8 @@
 """Learning from a larger network's answers: L = kd T^2 KL(teacher || student), both softened by a temperature T, + ce CE.
 
-EFTNAS eqs. 4 to 6; eq. 6 lacks the exponential of its denominator, which is taken as that of a softmax. The paper states neither
-weights nor temperature. The teacher is fixed (the fine-tuned encoder, whose answers are known once and for all) or in place (the
-largest subnet's answers in the same step).
+EFTNAS eqs. 4 to 6; eq. 6 lacks the exponential of its denominator, which is taken as that of a softmax. The paper states
+neither weights nor temperature. The teacher is fixed (the fine-tuned encoder, whose answers are known once and for all) or in
+place (the largest subnet's answers in the same step).
 """
 
 from __future__ import annotations

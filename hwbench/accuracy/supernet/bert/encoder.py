@@ -52,7 +52,7 @@ class ElasticLayer(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(2)
         x = self.attention_norm(x + self.projection(mixed, x.shape[-1]))
         inner = getattr(F, self.activation)(self.up(x, hidden))
-        return self.norm(x + self.down(inner, x.shape[-1]))  # type: ignore[no-any-return]
+        return self.norm(x + self.down(inner, x.shape[-1]))
 
 
 class ElasticEncoder(nn.Module):
@@ -109,7 +109,7 @@ class ElasticEncoder(nn.Module):
         seen = attention_mask.bool()[:, None, None]
         for layer, heads, hidden in zip(self.layers, self.widths.heads, self.widths.hidden, strict=False):
             x = layer(x, seen, heads, hidden)
-        return self.classifier(torch.tanh(self.pooler(x[:, 0])))  # type: ignore[no-any-return]
+        return self.classifier(torch.tanh(self.pooler(x[:, 0])))
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def plain(self) -> ElasticEncoder:

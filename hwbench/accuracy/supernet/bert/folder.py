@@ -1,7 +1,7 @@
 """The folder of a BERT-family encoder as `transformers` writes it: config.json, model.safetensors, tokenizer.
 
-Configuration and weights are read as they stand in their files, so that what is loaded is known name by name; the tokenizer comes
-through `transformers`. Weights in pickles are refused.
+Configuration and weights are read as they stand in their files, so that what is loaded is known name by name; the tokenizer
+comes through `transformers`. Weights in pickles are refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How important the weights of an encoder are, and from them its units.
 
-    movement    S = - sum over steps of (dL/dW) W: positive where training moves a weight away from zero (EFTNAS eq. 3,
-                Sanh et al. 2020). Its scale has no value in the paper and changes no order: it is 1.
-    l1          |W|, which needs no training
-    none        every unit alike: weights stay in their order, and widths are uniform
+movement    S = - sum over steps of (dL/dW) W: positive where training moves a weight away from zero (EFTNAS eq. 3,
+            Sanh et al. 2020). Its scale has no value in the paper and changes no order: it is 1.
+l1          |W|, which needs no training
+none        every unit alike: weights stay in their order, and widths are uniform
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A subnet as an ONNX model: input_ids and attention_mask (int64, batch and length open) in, logits out.
 
-Matrix products, softmax and activation are written by the ops whose rows a latency table holds, so that what is predicted is what
-runs; reshapes are written here, because those of the ops fix the length. Why not torch's exporter: it needs a further package and
-gives other nodes with every version.
+Matrix products, softmax and activation are written by the ops whose rows a latency table holds, so that what is predicted is
+what runs; reshapes are written here, because those of the ops fix the length. Why not torch's exporter: it needs a further
+package and gives other nodes with every version.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class _Writer:
         for i, (heads, hidden) in enumerate(zip(net.widths.heads, net.widths.hidden, strict=True)):
             x = self._layer(f"layers.{i}", x, bias, heads, hidden)
         first = self.graph.node("Gather", x, self.graph.constant(0), axis=1)
-        pooled = self._op("tanh", self._op("dense", first, prefix="pooler", **{"in": config.dim}, out=config.dim), dim=config.dim)
+        pooled = self._op(
+            "tanh", self._op("dense", first, prefix="pooler", **{"in": config.dim}, out=config.dim), dim=config.dim
+        )
         return self._op("dense", pooled, prefix="classifier", **{"in": config.dim}, out=net.classes)
 
     def _layer(self, name: str, x: str, bias: str, heads: int, hidden: int) -> str:

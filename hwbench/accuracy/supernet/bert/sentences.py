@@ -97,7 +97,9 @@ def classes_of(train: Sentences, *others: Sentences) -> tuple[str, ...]:
                 f"{', '.join(classes[:20])}."
             )
         if len(other.texts[0]) != len(train.texts[0]):
-            raise UsageError(f"{other.path} has {len(other.texts[0])} sentences per row, {train.path} has {len(train.texts[0])}.")
+            raise UsageError(
+                f"{other.path} has {len(other.texts[0])} sentences per row, {train.path} has {len(train.texts[0])}."
+            )
     return classes
 
 

@@ -1,8 +1,8 @@
 """Training, the same for the whole encoder and for its subnets: AdamW, warm-up, cosine, batches of like length.
 
-Order and subnets of a step follow from (seed, epoch) and (seed, step) alone, and a checkpoint holds everything else: weights, what
-AdamW remembers, what is summed up on the way. So a training that was killed at any step goes on from its last checkpoint, and
-ends bit for bit where it would have ended.
+Order and subnets of a step follow from (seed, epoch) and (seed, step) alone, and a checkpoint holds everything else: weights,
+what AdamW remembers, what is summed up on the way. So a training that was killed at any step goes on from its last checkpoint,
+and ends bit for bit where it would have ended.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ RULES: Mapping[str, Callable[[EncoderSpace], Rule]] = {
 """Which subnets learn in a step."""
 IN_PLACE = "in-place"
 TEACHERS = ("fixed", IN_PLACE)
+USUAL = Distillation()
 ORDER, SUBNETS = 0, 1
 """What a generator is for, between the seed and the epoch or step."""
 STATE = ("exp_avg", "exp_avg_sq", "step")
@@ -164,7 +165,7 @@ def opened(path: Path, identity: str) -> Any:
         DataError: it cannot be read.
     """
     try:
-        stored = safe_open(str(path), "pt")
+        stored: Any = safe_open(str(path), "pt")
         found = json.loads((stored.metadata() or {}).get(ABOUT, "{}"))
     except (OSError, SafetensorError, ValueError) as error:
         raise DataError(f"{path} is no readable checkpoint ({error}); remove it to train anew.") from None
@@ -193,7 +194,7 @@ def fine_tuning(net: ElasticEncoder, movement: Movement) -> Learn:
 
 
 def weight_sharing(
-    net: ElasticEncoder, space: EncoderSpace, rule: str, teacher: np.ndarray | None, how: Distillation = Distillation()
+    net: ElasticEncoder, space: EncoderSpace, rule: str, teacher: np.ndarray | None, how: Distillation = USUAL
 ) -> Learn:
     """The subnets that a rule draws learn from labels and from a teacher.
 

@@ -1,1 +1,1 @@
-"""Which subnets of a space learn in a step: one file per rule. They know genes; what a supernet is made of they must not know."""
+"""Which subnets of a space learn in a step: one file per rule. What a supernet is made of they must not know."""

@@ -1,4 +1,4 @@
-"""Progressive shrinking (once for all, Cai et al. 2020): the largest subnet alone first, then smaller ones join, stage by stage.
+"""Progressive shrinking (once for all, Cai et al. 2020): first the largest subnet alone, then smaller ones join by stages.
 
 In stage k of n every gene may have one of its k largest choices; there are as many stages as the gene with most choices has
 choices, all of the same length.

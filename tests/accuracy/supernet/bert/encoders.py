@@ -1,4 +1,4 @@
-"""A BERT of two layers with random weights and a tokenizer of a few words, as `transformers` writes them; nothing is downloaded."""
+"""A BERT of two layers with random weights and a tokenizer of a few words, as `transformers` writes them: no download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = EncoderConfig(len(WORDS), POSITIONS, DIM, LAYERS, HEADS, HIDDEN, "gelu"
 
 
 def reference(labels: Sequence[str] = CLASSES, seed: int = 0, **changed: Any) -> Any:
-    """The model as `transformers` has it, with weights that tell every parameter: fresh scales and shifts hide a wrong slice."""
+    """As `transformers` has it, with weights that tell every parameter: fresh scales and shifts would hide a wrong slice."""
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     sizes = {

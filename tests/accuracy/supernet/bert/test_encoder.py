@@ -1,4 +1,4 @@
-"""Subnets of an encoder: each computes what `transformers` computes with its weights alone, and what its ONNX model computes."""
+"""Subnets of an encoder: each computes what `transformers` computes with its weights alone, and so does its ONNX model."""
 
 from __future__ import annotations
 
@@ -108,7 +108,11 @@ def test_activating_copies_nothing_and_what_is_not_active_learns_nothing(net):
     assert {name: parameter.data_ptr() for name, parameter in net.named_parameters()} == before
     net(*map(torch.from_numpy, feed())).square().sum().backward()
     layer, inner = net.layers[0], 3 * encoders.DIM // encoders.HEADS
-    for part, rows, columns in (("query", inner, encoders.DIM), ("projection", encoders.DIM, inner), ("down", encoders.DIM, 20)):
+    for part, rows, columns in (
+        ("query", inner, encoders.DIM),
+        ("projection", encoders.DIM, inner),
+        ("down", encoders.DIM, 20),
+    ):
         grad = layer.get_submodule(part).weight.grad
         assert (grad[:rows, :columns] != 0).any()
         assert not grad[rows:].any()
@@ -134,7 +138,10 @@ def test_a_classifier_is_taken_over_where_it_tells_the_same_classes(folder):
 
 @torch.no_grad()
 def test_logits_come_in_the_order_of_the_sentences(net, data):
-    each = [net(*(torch.from_numpy(part) for part in (one.ids, one.mask))).numpy()[0] for one in map(data.batch, ([i] for i in range(9)))]
+    each = [
+        net(*(torch.from_numpy(part) for part in (one.ids, one.mask))).numpy()[0]
+        for one in map(data.batch, ([i] for i in range(9)))
+    ]
     np.testing.assert_allclose(logits_of(net, data)[:9], each, atol=LIMIT)
     right = np.where(np.arange(len(data)) % 4 == 0, 1 - data.labels, data.labels)
     assert accuracy_of(np.eye(2)[right], data) == 75.0

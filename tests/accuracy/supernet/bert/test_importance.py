@@ -49,7 +49,10 @@ def test_movement_is_positive_where_a_step_moves_a_weight_away_from_zero(net, da
 
 
 def test_scores_of_heads_and_channels_by_hand(net):
-    scores = {name: torch.arange(net.get_parameter(name).numel(), dtype=torch.float32).reshape(net.get_parameter(name).shape) for name in scored(net)}
+    scores = {
+        name: torch.arange(net.get_parameter(name).numel(), dtype=torch.float32).reshape(net.get_parameter(name).shape)
+        for name in scored(net)
+    }
     size = encoders.DIM // encoders.HEADS
     for reading, by_hand in (("mean", np.mean), ("any", np.max), ("half", np.median)):
         found = unit_scores(scores, net, reading)

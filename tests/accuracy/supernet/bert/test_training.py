@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -70,8 +72,13 @@ def test_killed_at_random_steps_it_ends_where_it_would_have_ended(folder, data, 
         ends.append({**dict(net.named_parameters()), **{f"summed {name}": each for name, each in summed.items()}})
     whole, killed = ends
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
-    assert any(not torch.equal(p, q) for p, q in zip(whole.values(), ElasticEncoder.pretrained(folder, encoders.CLASSES).parameters(), strict=False))
-    assert (tmp_path / "whole" / "checkpoint.safetensors").read_bytes() == (tmp_path / "killed" / "checkpoint.safetensors").read_bytes()
+    assert any(
+        not torch.equal(p, q)
+        for p, q in zip(whole.values(), ElasticEncoder.pretrained(folder, encoders.CLASSES).parameters(), strict=False)
+    )
+    assert (tmp_path / "whole" / "checkpoint.safetensors").read_bytes() == (
+        tmp_path / "killed" / "checkpoint.safetensors"
+    ).read_bytes()
 
 
 def test_another_seed_ends_elsewhere(folder, data, tmp_path):
@@ -83,11 +90,11 @@ def test_another_seed_ends_elsewhere(folder, data, tmp_path):
     assert not torch.equal(*ends)
 
 
-def test_it_learns_and_every_subnet_with_it(folder, data, tmp_path):
-    judged = encoders.data(folder, 200, seed=9)
+def test_it_learns_and_every_subnet_with_it(folder, tmp_path):
+    data, judged = encoders.data(folder, 400), encoders.data(folder, 200, seed=9)
     net = ElasticEncoder.pretrained(folder, encoders.CLASSES)
     Training(net, data, Recipe(12, 16, 3e-3), 0, tmp_path / "tuned.safetensors", "a").run(fine_tuning(net, Movement(net)))
-    assert accuracy_of(logits_of(net, judged), judged) > 90
+    assert accuracy_of(logits_of(net, judged), judged) > 95
     teacher = logits_of(net, data)
     small = Widths((1, 1), (16, 16))
     net.activate(small)
@@ -95,14 +102,16 @@ def test_it_learns_and_every_subnet_with_it(folder, data, tmp_path):
     how = weight_sharing(net, SPACE, "sandwich", teacher)
     Training(net, data, Recipe(8, 16, 3e-3), 0, tmp_path / "shared.safetensors", "b").run(how)
     net.activate(small)
-    assert accuracy_of(logits_of(net, judged), judged) > max(85, sliced - 2)
+    assert sliced < 80 < 95 < accuracy_of(logits_of(net, judged), judged)
 
 
 def test_a_checkpoint_of_another_training_is_refused(net, data, tmp_path):
     how = learn(net, "single-path", data)
     with pytest.raises(Killed):
         training(net, data, tmp_path).run(*how, killing(6))
-    with pytest.raises(UsageError, match="checkpoint of another model, other sentences or other settings; choose another --out"):
+    with pytest.raises(
+        UsageError, match="checkpoint of another model, other sentences or other settings; choose another --out"
+    ):
         training(net, data, tmp_path, identity="that").run(*how)
     (tmp_path / "checkpoint.safetensors").write_bytes(b"torn")
     with pytest.raises(DataError, match="is no readable checkpoint"):
@@ -119,7 +128,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(net, data, tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(MeasurementError, match="No space left on device. Nothing stored before is lost"):
+    with pytest.raises(MeasurementError, match=r"No space left on device\. Nothing stored before is lost"):
         training(net, data, tmp_path).run(*how)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
@@ -131,7 +140,7 @@ def test_the_rate_rises_and_falls_as_a_cosine():
     assert rates[9] == rates[10] == 2.0
     assert rates[55] == pytest.approx(1.0)
     assert rates[99] == pytest.approx(1 - np.cos(np.pi / 90))
-    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert all(a >= b for a, b in pairwise(rates[10:]))
 
 
 def test_distillation_by_hand():
@@ -142,7 +151,9 @@ def test_distillation_by_hand():
     by_hand = 16 * (p * np.log(p / q)).sum(1).mean()
     found = softened(torch.from_numpy(student), torch.from_numpy(teacher), 4.0)
     assert float(found) == pytest.approx(by_hand, rel=1e-5)
-    whole = Distillation(4.0, kd=0.7, ce=0.2).loss(torch.from_numpy(student), torch.from_numpy(teacher), torch.from_numpy(labels))
+    whole = Distillation(4.0, kd=0.7, ce=0.2).loss(
+        torch.from_numpy(student), torch.from_numpy(teacher), torch.from_numpy(labels)
+    )
     ce = -np.log(softmax(student, axis=1)[np.arange(5), labels]).mean()
     assert float(whole) == pytest.approx(0.7 * by_hand + 0.2 * ce, rel=1e-5)
     assert float(softened(torch.from_numpy(teacher), torch.from_numpy(teacher), 2.0)) == pytest.approx(0, abs=1e-6)
