@@ -54,10 +54,10 @@ def run(
     from hwbench.study.compress import Effort
 
     effort = Effort(epochs=epochs, supernet_epochs=supernet_epochs, evaluations=evaluations)
-    with console.progress("compressing") as tick:
+    with console.progress("compressing"):
         done = hwbench.compress(
             model, train, dev, out, test, budget, budget_ms, device, threads, workspace, tokens, importance, space_cost,
-            configurations, rule, teacher, strategy, seed, effort, tick,
+            configurations, rule, teacher, strategy, seed, effort,
         )  # fmt: skip
     if json:
         console.emit_json(done)

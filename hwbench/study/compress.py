@@ -29,7 +29,7 @@ from hwbench.core import registry
 from hwbench.core.command import extra, hint
 from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.files import fingerprint, read_json, write_json
-from hwbench.core.progress import Tick, no_tick, step
+from hwbench.core.progress import Tick, step
 from hwbench.device.target import LOCAL, Target
 from hwbench.lut.table import Lut
 from hwbench.network.op.base import op_of
@@ -137,7 +137,6 @@ def compress(
     strategy: str | None = None,
     seed: int = 0,
     effort: Effort = Effort(),
-    tick: Tick = no_tick,
 ) -> dict[str, Any]:
     """Cuts an encoder to a budget; returns the document it wrote to `out`/compress.json.
 
@@ -161,7 +160,6 @@ def compress(
         strategy: How subnets are proposed; `nsga2` is the paper's.
         seed: Same seed, same weights and same search.
         effort: How long.
-        tick: Progress: stages that are through.
 
     Raises:
         UsageError: model, sentences or budget cannot be used; the message names what.
@@ -188,7 +186,7 @@ def compress(
     if (folder / RESULT).exists():
         through: dict[str, Any] = read_json(folder / RESULT, "result of a compression")
         return through
-    document = _Job(Path(model), folder, given, asked, target, device, factor, effort, tick).result()
+    document = _Job(Path(model), folder, given, asked, target, device, factor, effort).result()
     compress_report.write(folder, document)
     write_json(folder / RESULT, document)
     return document
@@ -207,7 +205,6 @@ class _Job:
     """As it was asked for: `local` is checked to be this machine."""
     factor: float | None
     effort: Effort
-    tick: Tick
 
     def result(self) -> dict[str, Any]:
         """All of them."""
@@ -216,26 +213,19 @@ class _Job:
 
         with step("1/6 fine-tuning the encoder") as tick:
             teacher = fine_tuned(self._task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
-        self.tick(1, 6)
         with step("2/6 measuring its blocks") as tick:
             grid = self._grid()
             profile(grid, **self._where, policy=self.effort.rows, tick=tick)
             space = self._space(grid, teacher)
-        self.tick(2, 6)
         with step("3/6 training subnets") as tick:
             recipe = Recipe(self.effort.supernet_epochs)
             net = shared(teacher, space, self._task, recipe, self.asked.rule, self.asked.teacher, tick)
-        self.tick(3, 6)
         with step("4/6 measuring subnets to calibrate") as tick:
             self._fit(space, tick)
-        self.tick(4, 6)
         with step("5/6 searching") as tick:
             found = self._search(space, SubnetAccuracy(net, self.given.data["dev"]), tick)
-        self.tick(5, 6)
         with step("6/6 exporting and measuring what was found"):
-            document = self._document(teacher.net, net, found)
-        self.tick(6, 6)
-        return document
+            return self._document(teacher.net, net, found)
 
     @property
     def _where(self) -> dict[str, Any]:

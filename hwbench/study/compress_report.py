@@ -51,8 +51,8 @@ def write(folder: Path, document: Mapping[str, Any]) -> None:
     first = (
         f"Budget: {budget_of(document)} ({document['statistic']}, {document['tokens']} tokens, batch 1, "
         f"{document['threads']} threads on {document['device']}). {document['evaluated']} subnets were judged on dev, "
-        "chosen by it, and no test sentence decided anything. Latencies of one format were measured side by side; `of full` compares "
-        "with the full encoder of the same format, in the same processes."
+        "chosen by it, and no test sentence decided anything. Latencies of one format were measured side by side; `of full` "
+        "compares with the full encoder of the same format, in the same processes."
     )
     how = (
         f"Importance {asked['importance']}, space by {asked['space_cost']} with {asked['configurations']} subnets, rule "

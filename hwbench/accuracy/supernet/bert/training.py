@@ -94,7 +94,7 @@ class Training:
     checkpoint: Path
     identity: str
     """Names model, data and settings; a checkpoint of another one is refused."""
-    every: int = 100
+    every: int = 25
     """Steps between two checkpoints: what a kill costs at most."""
 
     @property
