@@ -237,7 +237,7 @@ VERBS: Mapping[str, Verb] = {
     "specialise": _one("table budget_percentile device complete tables out wide json"),
     "compress": _one(
         "model train dev out test budget budget_ms device threads workspace tokens importance space_cost configurations rule "
-        "teacher epochs supernet_epochs strategy evaluations seed wide json"
+        "teacher epochs supernet_epochs strategy evaluations subnets seed wide json"
     ),
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),
@@ -275,6 +275,7 @@ RANGES: Mapping[str, Range] = {
     "seconds": Range(0, 3600, above=True),
     "seed": Range(0, 2**31 - 1),
     "seeds": Range(1, 100_000),
+    "subnets": Range(1, 5),
     "supernet_epochs": Range(1, 1000),
     "threads": Range(1, 1024),
     "tokens": Range(1, 100_000),

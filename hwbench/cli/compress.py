@@ -45,6 +45,9 @@ def run(
         str | None, typer.Option("--strategy", help="hwbench list strategies; nsga2 is the paper's, by default gp-ehvi.")
     ] = None,
     evaluations: Annotated[int, typer.Option("--evaluations", help="Subnets judged on dev.")] = 200,
+    subnets: Annotated[
+        int, typer.Option("--subnets", help="Subnets exported and measured: the best, and others of the front.")
+    ] = 5,
     seed: options.Seed = 0,
     wide: options.Wide = False,
     json: options.Json = False,
@@ -53,7 +56,7 @@ def run(
     import hwbench
     from hwbench.study.compress import Effort
 
-    effort = Effort(epochs=epochs, supernet_epochs=supernet_epochs, evaluations=evaluations)
+    effort = Effort(epochs=epochs, supernet_epochs=supernet_epochs, evaluations=evaluations, subnets=subnets)
     with console.progress("compressing"):
         done = hwbench.compress(
             model, train, dev, out, test, budget, budget_ms, device, threads, workspace, tokens, importance, space_cost,

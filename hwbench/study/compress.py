@@ -5,7 +5,7 @@
 Stages, each of which goes on where it was stopped, and costs nothing once it is through:
     settings.json            what was asked; another question is refused in the same folder
     teacher.safetensors      the whole encoder, fine-tuned; how important its weights are
-    (workspace)              latencies of its blocks, then of some of its subnets: `profile` and `fit`
+    (workspace)              latencies of its blocks and of some of its subnets: `profile` and `fit`
     space.json               the space of subnets, from importance and latencies
     supernet.safetensors     the weights that all of them share
     search/                  as any search leaves it
@@ -16,7 +16,7 @@ Stages, each of which goes on where it was stopped, and costs nothing once it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,12 +34,15 @@ from hwbench.device.target import LOCAL, Target
 from hwbench.lut.table import Lut
 from hwbench.network.op.base import op_of
 from hwbench.network.spec import Setting
-from hwbench.optimize.cost import op_cost
+from hwbench.optimize.cost import latency_cost, op_cost
+from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.optimize.relative_budget import factor_of
+from hwbench.optimize.result import FINALISTS
 from hwbench.optimize.search import search
 from hwbench.optimize.weight_sharing.threshold_space import nested, threshold_space
 from hwbench.predictor.fit import fit
+from hwbench.predictor.models import choose
 from hwbench.predictor.space_latency import stored_sums
 from hwbench.profiler.measure import COMPARE_POLICY
 from hwbench.profiler.networks import NETWORK_POLICY
@@ -47,6 +50,7 @@ from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import profile
 from hwbench.space.activity import size
 from hwbench.space.architectures import RESULT_NAME
+from hwbench.space.base import Population
 from hwbench.space.encoder import EncoderSizes, EncoderSpace
 from hwbench.study import compress_report, cut_subnets
 
@@ -66,7 +70,8 @@ FEWEST = 8 * NETWORKS
 """Subnets below which a space is no space: those that are measured must be different ones."""
 USUAL_LENGTH, LENGTH_STEP = 90, 8
 """Percentile of the dev sentences' lengths, rounded up to a multiple, at which latencies are told."""
-SPACE_COSTS = ("latency_ms", "macs_m")
+MACS, STATISTIC = "macs_m", "min"
+SPACE_COSTS = (LATENCY, MACS)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class Effort:
     epochs: int = 3
     supernet_epochs: int = 4
     evaluations: int = 200
+    subnets: int = FINALISTS
+    """Exported and measured; a search tells so many."""
     rows: Policy = Policy()
     networks: Policy = NETWORK_POLICY
     finalists: Policy = COMPARE_POLICY
@@ -103,6 +110,7 @@ class _Asked:
     supernet_epochs: int
     strategy: str | None
     evaluations: int
+    subnets: int
     seed: int
 
 
@@ -179,7 +187,8 @@ def compress(
         model=fingerprint_of(model), train=marks["train"], dev=marks["dev"], test=marks.get("test"), budget=budget,
         budget_ms=budget_ms, device=target.device, threads=threads, tokens=length, importance=importance,
         space_cost=space_cost, configurations=configurations, rule=rule, teacher=teacher, epochs=effort.epochs,
-        supernet_epochs=effort.supernet_epochs, strategy=strategy, evaluations=effort.evaluations, seed=seed,
+        supernet_epochs=effort.supernet_epochs, strategy=strategy, evaluations=effort.evaluations,
+        subnets=effort.subnets, seed=seed,
     )  # fmt: skip
     folder = Path(out)
     _claim(folder, asked)
@@ -214,9 +223,7 @@ class _Job:
         with step("1/6 fine-tuning the encoder") as tick:
             teacher = fine_tuned(self._task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
         with step("2/6 measuring its blocks") as tick:
-            grid = self._grid()
-            profile(grid, **self._where, policy=self.effort.rows, tick=tick)
-            space = self._space(grid, teacher)
+            space = self._space(teacher, tick)
         with step("3/6 training subnets") as tick:
             recipe = Recipe(self.effort.supernet_epochs)
             net = shared(teacher, space, self._task, recipe, self.asked.rule, self.asked.teacher, tick)
@@ -235,7 +242,7 @@ class _Job:
     def _task(self) -> Task:
         from hwbench.accuracy.supernet.bert.cutting import Task
 
-        identity = fingerprint([self.asked.model, self.asked.train, *asdict(self.asked).items()])
+        identity = fingerprint(asdict(self.asked))
         return Task(self.model, self.given.classes, self.given.data["train"], self.asked.seed, self.folder, identity)
 
     def _grid(self) -> EncoderSpace:
@@ -247,29 +254,42 @@ class _Job:
         steps = next(n for n in range(min(STEPS, config.hidden), config.hidden + 1) if config.hidden % n == 0)
         return EncoderSpace.grid(sizes, config.widths, config.hidden // steps)
 
-    def _space(self, grid: EncoderSpace, teacher: Teacher) -> EncoderSpace:
+    def _space(self, teacher: Teacher, tick: Tick) -> EncoderSpace:
         """By algorithm 1, once; what it is made of is stored."""
-        path = self.folder / SPACE
+        path, grid = self.folder / SPACE, self._grid()
         if path.exists():
             return EncoderSpace.of(read_json(path, "space of subnets")["space"])
-        table = Lut.of(self.target, [grid.name])
-        by_ms = op_cost(grid, "latency_ms", "ms", lambda specs: table.column(specs, self.target, spaces=[grid.name]))
-        by_macs = op_cost(grid, "macs_m", "millions", lambda specs: np.array([op_of(s).work(s).macs / 1e6 for s in specs]))
-        cost = by_ms if self.asked.space_cost == "latency_ms" else by_macs
-        path_of = nested(grid, teacher.scores)[1]
-        smallest, full = (float(cost.value(path_of[:, [at]])[0]) for at in (0, -1))
-        share = self.factor if self.asked.budget_ms is None else self.asked.budget_ms / float(by_ms.value(path_of[:, [-1]])[0])
-        assert share is not None
-        least = max(min(BELOW * share, LEAST_BELOW) * full, smallest)
-        made = threshold_space(grid, teacher.scores, cost.value, min(least, full), full, self.asked.configurations)
+        cost, budget = self._cost(grid, tick)
+        smallest, full = cost(nested(grid, teacher.scores)[1][:, [0, -1]])
+        least = float(max(min(BELOW * budget, LEAST_BELOW * full), smallest))
+        made = threshold_space(grid, teacher.scores, cost, min(least, float(full)), float(full), self.asked.configurations)
         if (found := size(made.space)) < FEWEST:
             raise UsageError(
-                f"Only {found} subnets lie between {least:.4g} and {full:.4g} ({cost.name}): raise --configurations or lower "
-                "the budget, in another --out."
+                f"Only {found} subnets lie between {least:.4g} and {full:.4g} ({self.asked.space_cost}): raise "
+                "--configurations or lower the budget, in another --out."
             )
         anchors = [asdict(anchor) for anchor in made.anchors]
-        write_json(path, {"schema": 1, "space": made.space.document(), "cost": cost.name, "anchors": anchors})
+        write_json(path, {"schema": 1, "space": made.space.document(), "cost": self.asked.space_cost, "anchors": anchors})
         return made.space
+
+    def _cost(self, grid: EncoderSpace, tick: Tick) -> tuple[Callable[[Population], np.ndarray], float]:
+        """(what the space is a range of, the budget in the same terms).
+
+        Of latencies the upper bound, because that is held against the budget; so a calibration on the grid comes first.
+        """
+        profile(grid, **self._where, policy=self.effort.rows, tick=tick)
+        full = grid.column_of(self.given.config.widths)[:, None]
+        if self.asked.space_cost == LATENCY:
+            self._fit(grid, tick)
+            cost = latency_cost(choose(grid, STATISTIC, self.target).latency, grid, LATENCY)
+            return cost.upper, self.asked.budget_ms or self.factor * float(cost.value(full)[0])  # type: ignore[operator]
+        macs = op_cost(grid, MACS, "millions", lambda specs: np.array([op_of(s).work(s).macs / 1e6 for s in specs]))
+        share = self.factor
+        if share is None:  # milliseconds become a share by the sum of the rows
+            table = Lut.of(self.target, [grid.name])
+            rows = op_cost(grid, LATENCY, "ms", lambda specs: table.column(specs, self.target, spaces=[grid.name]))
+            share = float(self.asked.budget_ms or 0) / float(rows.value(full)[0])
+        return macs.value, share * float(macs.value(full)[0])
 
     def _fit(self, space: EncoderSpace, tick: Tick) -> None:
         """Measures subnets, unless a predictor knows the space already."""
@@ -285,7 +305,7 @@ class _Job:
             return found
         try:
             return search(
-                space, self.asked.budget_ms, place, budget=self.asked.budget, objective="pareto",
+                space, self.asked.budget_ms, place, budget=self.asked.budget, objective="pareto", statistic=STATISTIC,
                 strategy=self.asked.strategy, evaluations=self.asked.evaluations, seed=self.asked.seed,
                 accuracy=accuracy, tick=tick, **self._where,
             )  # fmt: skip
@@ -302,7 +322,8 @@ class _Job:
         self.given.tokenizer.save(self.folder / cut_subnets.TOKENIZER)
         settings = found["search"]
         cuts = [cut_subnets.Cut("full", teacher, None)]
-        for i, (architecture, facts) in enumerate(zip(found["architectures"], settings["finalists"], strict=True)):
+        chosen = list(zip(found["architectures"], settings["finalists"], strict=True))[: self.asked.subnets]
+        for i, (architecture, facts) in enumerate(chosen):
             cuts.append(cut_subnets.Cut(f"subnet-{i}", subnet(net, architecture).plain(), facts))
         how = cut_subnets.Measuring(self.target, self.device, self.asked.tokens, self.effort.finalists)
         told = cut_subnets.cut(self.folder, cuts, self.given.data, how)

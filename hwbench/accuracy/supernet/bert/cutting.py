@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def shared(
     """The supernet: the teacher's weights, in which all subnets of a space have learnt; `who` is one of TEACHERS."""
     net = ElasticEncoder(teacher.net.config, teacher.net.classes)
     net.load_state_dict(teacher.net.state_dict())
-    told = None if who == IN_PLACE else logits_of(teacher.net, task.train)
+    told = None if who == IN_PLACE else partial(logits_of, teacher.net, task.train)
     training = Training(net, task.train, recipe, task.seed, task.folder / SUPERNET, f"{task.identity}/{space.name}")
     training.run(weight_sharing(net, space, rule, told), tick=tick)
     return net

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,8 @@ class Moment:
 
 Learn = Callable[[Batch, Moment], None]
 """Computes the losses of a step and their gradients."""
+Answers = Callable[[], np.ndarray]
+"""Logits of every sentence."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def fine_tuning(net: ElasticEncoder, movement: Movement) -> Learn:
 
 
 def weight_sharing(
-    net: ElasticEncoder, space: EncoderSpace, rule: str, teacher: np.ndarray | None, how: Distillation = USUAL
+    net: ElasticEncoder, space: EncoderSpace, rule: str, teacher: Answers | None, how: Distillation = USUAL
 ) -> Learn:
     """The subnets that a rule draws learn from labels and from a teacher.
 
@@ -202,18 +205,19 @@ def weight_sharing(
         net: Holds every subnet of the space.
         space: Whose architectures are drawn.
         rule: One of RULES.
-        teacher: Logits of every sentence by the fixed teacher; None for the first subnet drawn, which learns from labels alone.
+        teacher: Tells the fixed teacher's logits of every sentence, once a step needs them; None for the first subnet drawn,
+            which learns from labels alone.
         how: Of the distillation.
 
     Raises:
         UsageError: an unknown rule, or one that draws no largest subnet to learn from.
     """
     check_rule(rule, IN_PLACE if teacher is None else "fixed")
-    drawn = RULES[rule](space)
+    drawn, answers = RULES[rule](space), None if teacher is None else cache(teacher)
 
     def learn(batch: Batch, moment: Moment) -> None:
         ids, mask, labels = (torch.from_numpy(each) for each in (batch.ids, batch.mask, batch.labels))
-        told = None if teacher is None else torch.from_numpy(teacher[batch.rows])
+        told = None if answers is None else torch.from_numpy(answers()[batch.rows])
         for column in drawn.draw(moment.done, moment.rng):
             net.activate(space.widths(column))
             logits = net(ids, mask)
