@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -97,8 +98,8 @@ class Training:
     checkpoint: Path
     identity: str
     """Names model, data and settings; a checkpoint of another one is refused."""
-    every: int = 25
-    """Steps between two checkpoints: what a kill costs at most."""
+    every_s: float = 30.0
+    """Seconds between two checkpoints: what a kill costs at most. The result does not depend on it."""
 
     @property
     def steps(self) -> int:
@@ -121,7 +122,7 @@ class Training:
         optimiser = torch.optim.AdamW(self.net.parameters(), lr=self.recipe.rate, weight_decay=0.0, fused=True)
         begun = self._restore(optimiser, summed or {})
         keep("steps", self.checkpoint, lambda: begun)
-        batches: list[np.ndarray] = []
+        batches, saved = list[np.ndarray](), time.monotonic()
         for step in range(begun, self.steps):
             epoch, at = divmod(step, self.steps // self.recipe.epochs)
             if not batches or at == 0:
@@ -131,9 +132,9 @@ class Training:
             optimiser.zero_grad()
             learn(self.data.batch(batches[at]), Moment(step / self.steps, np.random.default_rng([self.seed, SUBNETS, step])))
             optimiser.step()
-            if (step + 1) % self.every == 0 or step + 1 == self.steps:
+            if time.monotonic() - saved >= self.every_s or step + 1 == self.steps:
                 self._save(step + 1, optimiser, summed or {})
-                begun = step + 1
+                begun, saved = step + 1, time.monotonic()
             tick(step + 1, self.steps)
 
     def _save(self, step: int, optimiser: Any, summed: Mapping[str, Tensor]) -> None:

@@ -31,8 +31,9 @@ class Killed(Exception):
     """What stands in for a kill."""
 
 
-def training(net, data, path, every: int = 5, seed: int = 3, identity: str = "this") -> Training:
-    return Training(net, data, RECIPE, seed, path / "checkpoint.safetensors", identity, every)
+def training(net, data, path, seed: int = 3, identity: str = "this") -> Training:
+    """With a checkpoint after every step."""
+    return Training(net, data, RECIPE, seed, path / "checkpoint.safetensors", identity, every_s=0.0)
 
 
 def killing(at: int):
