@@ -249,6 +249,10 @@ VERBS: Mapping[str, Verb] = {
         )
     ),
     "specialise": _one("table budget_percentile device complete tables out wide json"),
+    "compress": _one(
+        "model train dev out test budget budget_ms device threads workspace tokens importance space_cost configurations rule "
+        "teacher epochs supernet_epochs strategy evaluations subnets seed wide json"
+    ),
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),
     "quickstart": _one("device runtime workspace seed wide json"),
@@ -264,7 +268,9 @@ RANGES: Mapping[str, Range] = {
     "budget_ms": Range(0, above=True),
     "budget_percentile": Range(0, 100),
     "choose": Range(1, 1_000_000),
+    "configurations": Range(2, 64),
     "coverage": SHARE,
+    "epochs": Range(1, 1000),
     "evaluations": Range(1, 10_000_000),
     "gamma": Range(float("-inf")),  # which objective takes which is its own to say
     "holdout": Range(4, 100_000),
@@ -283,7 +289,10 @@ RANGES: Mapping[str, Range] = {
     "seconds": Range(0, 3600, above=True),
     "seed": Range(0, 2**31 - 1),
     "seeds": Range(1, 100_000),
+    "subnets": Range(1, 5),
+    "supernet_epochs": Range(1, 1000),
     "threads": Range(1, 1024),
+    "tokens": Range(1, 100_000),
     "workers": Range(1, 1024),
 }
 """What a number may be, by its parameter's name: the same wherever it is asked for."""

@@ -41,6 +41,7 @@ ORDER = (
     "search",
     "validate",
     "specialise",
+    "compress",
     "verify",
     "report",
     "quickstart",
