@@ -49,6 +49,19 @@ def pytest_terminal_summary(terminalreporter, config) -> None:
             terminalreporter.line(f"[{n}] {reason}")
 
 
+@pytest.fixture(autouse=True)
+def registry_as_it_was() -> Iterator[None]:
+    """What a test registers, or clears away, is nothing to the tests after it, whichever they are."""
+    from hwbench.core import registry
+
+    kept = {name: dict(getattr(registry, name)) for name in ("_given", "_given_shared", "_references")}
+    yield
+    for name, before in kept.items():
+        table = getattr(registry, name)
+        table.clear()
+        table.update(before)
+
+
 @pytest.fixture(scope="session")
 def fast_policy() -> Policy:
     """Real but short measurements: no test may depend on how good they are."""

@@ -37,7 +37,7 @@ FAILED = "failed"
 SHARES = "blocks"
 """In the log, where the strategy evolves blocks: block -> its shares in the accuracies of a batch."""
 UNSCORED = "unscored"
-"""In the log, of every batch: indices of those that break a limit and were not scored."""
+"""In the log, of every batch of a search that spares (`spares`): indices of those that break a limit and were not scored."""
 MOST_UNSCORED = 20_000
 """So many in a row end a search: its strategy does not find its way within the limits."""
 BATCH, DEAR_BATCH = 100, 20
@@ -130,8 +130,8 @@ class Batch:
     """Accuracy and costs, as they are."""
     failed: Mapping[int, str]
     """Index of one without an accuracy -> why."""
-    unscored: Sequence[int] = ()
-    """Indices of those that were not scored, as they break a limit."""
+    unscored: Sequence[int] | None = None
+    """Indices of those that were not scored, as they break a limit; None where all are."""
     shares: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What their blocks have of the accuracies, where the strategy asks for that."""
     old: bool = False
@@ -140,13 +140,14 @@ class Batch:
     @property
     def evaluated(self) -> np.ndarray:
         """Indices of the others."""
-        return np.setdiff1d(np.arange(len(self.genes)), self.unscored)
+        return np.setdiff1d(np.arange(len(self.genes)), self.unscored or ())
 
     def entry(self) -> dict[str, Any]:
         """As the log keeps it."""
         failed = {FAILED: dict(self.failed)} if self.failed else {}
         shares = {SHARES: _listed(self.shares)} if self.shares else {}
-        return {"genes": self.genes.tobytes().hex(), **_listed(self.values), UNSCORED: list(self.unscored), **shares, **failed}
+        unscored = {} if self.unscored is None else {UNSCORED: list(self.unscored)}
+        return {"genes": self.genes.tobytes().hex(), **_listed(self.values), **unscored, **shares, **failed}
 
 
 def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
@@ -155,7 +156,7 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
     Raises:
         TooManyFailures: the accuracy could not be told of any architecture, for too long.
     """
-    past = iter(_read_log(log, plan))
+    past = iter(_read_log(log, plan, spares(plan, score)))
     size = plan.together(score.expensive)
     batches: list[Batch] = []
     done = failures = idle = 0
@@ -203,22 +204,26 @@ def _within(tick: Tick, done: int, planned: int) -> Callable[[int], None]:
     return lambda more: tick(done + more, planned)
 
 
+def spares(plan: Plan, score: Scoring) -> bool:
+    """Whether what breaks a limit is not scored: where scores are dear, and nothing beyond a limit can win."""
+    return score.expensive and plan.objective.hard
+
+
 def _batch(plan: Plan, score: Scoring, asked: Genes, done: Callable[[int], None]) -> Batch:
     """Every limited cost, each predicted once; and the accuracy, of those that keep the limits where it is dear."""
     population = as_population(asked)
     costs: dict[str, np.ndarray] = {}
     for limit in plan.limits:
         costs.update(limit.values(population))
-    spared = score.expensive and plan.objective.hard
-    unscored = np.flatnonzero(plan.broken(costs) > 0) if spared else np.empty(0, int)
-    mine = np.setdiff1d(np.arange(len(asked)), unscored)
+    unscored = np.flatnonzero(plan.broken(costs) > 0).tolist() if spares(plan, score) else None
+    mine = np.setdiff1d(np.arange(len(asked)), unscored or ())
     accuracy, failed = np.full(len(asked), np.nan), {}
     if len(mine):
         scores = _scores(plan.space, score, population[:, mine], done)
         accuracy[mine] = scores.values
         failed = {int(mine[at]): why for at, why in scores.failed.items()}
     shares = plan.blocks(population) if plan.blocks else {}
-    return Batch(asked, {ACCURACY: accuracy, **costs}, failed, unscored.tolist(), shares)
+    return Batch(asked, {ACCURACY: accuracy, **costs}, failed, unscored, shares)
 
 
 def _trials(plan: Plan, batches: Sequence[Batch]) -> Trials:
@@ -238,7 +243,7 @@ def _trials(plan: Plan, batches: Sequence[Batch]) -> Trials:
             for start, batch, mine in zip(starts, whole, at, strict=False)
             for index, why in batch.failed.items()
         },
-        sum(len(batch.unscored) for batch in batches),
+        sum(len(batch.unscored or ()) for batch in batches),
     )
 
 
@@ -255,7 +260,7 @@ def _scores(space: Space, score: Scoring, population: Population, done: Callable
     return Scores(found, failed)
 
 
-def _read_log(path: Path, plan: Plan) -> list[Batch]:
+def _read_log(path: Path, plan: Plan, spared: bool) -> list[Batch]:
     """Whole batches logged before."""
     names = {"genes", *plan.columns, *([SHARES] if plan.blocks else [])}
 
@@ -266,6 +271,6 @@ def _read_log(path: Path, plan: Plan) -> list[Batch]:
         values = {name: np.array(entry[name], float) for name in plan.columns}
         failed = {int(at): why for at, why in entry.get(FAILED, {}).items()}
         shares = {name: np.array(each, float) for name, each in entry.get(SHARES, {}).items()}
-        return Batch(genes, values, failed, entry.get(UNSCORED, []), shares, UNSCORED not in entry)
+        return Batch(genes, values, failed, entry.get(UNSCORED), shares, spared and UNSCORED not in entry)
 
     return list(jsonl.read(path, "batch of this search", batch))
