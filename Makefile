@@ -13,8 +13,8 @@ QUICKSTART := .quickstart
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
 
-test: check  ## format, lint, types, import rule, tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+test: check  ## format, lint, types, import rule, tests; two processes, which take a file each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 campaign: $(VENV)/dev.done  ## what is too long for `make test`: every study, every shipped predictor built again, 500 mutated models, an own accuracy of 0.5 s, every hint (HWBENCH_TABLES=DIR; 15 minutes)
 	$(BIN)/python -c 'import datetime; from hwbench.device.files import local_name; print(datetime.date.today(), local_name())' > reports/campaign.txt
@@ -61,7 +61,7 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 
 $(VENV)/dev.done: $(VENV)/core.done
 	@echo "installing test tools, torch (CPU) and peers into $(VENV) ..."
-	$(PIP) pytest pytest-benchmark hypothesis moocore crepes ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt]'
+	$(PIP) pytest pytest-xdist pytest-benchmark hypothesis moocore crepes ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt,compress]'
 	touch $@
 
 clean:

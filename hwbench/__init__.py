@@ -23,6 +23,7 @@ _VERBS = {
     "search": "optimize.search",
     "validate": "study.validate",
     "specialise": "study.specialise",
+    "compress": "study.compress",
     "verify": "study.verify",
     "report": "study.report",
     "quickstart": "study.quickstart",

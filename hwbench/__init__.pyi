@@ -17,6 +17,7 @@ from hwbench.profiler.profile import profile as profile
 from hwbench.space.export import export as export
 from hwbench.space.make_space import make_space as make_space
 from hwbench.space.sample import sample as sample
+from hwbench.study.compress import compress as compress
 from hwbench.study.quickstart import quickstart as quickstart
 from hwbench.study.report import report as report
 from hwbench.study.specialise import specialise as specialise

@@ -1,5 +1,8 @@
 """What tests share: a workspace really measured once per session, a small space, and Python in a process of its own.
 
+`make test` runs them in two processes (pytest-xdist), a file in one of them. What takes long to make and is only read is made
+once for both (`made_once`); no test may count on having the machine, its ports or its cache for itself.
+
 Nothing of hwbench above core is imported before a test asks for it, so that a room's tests run without the rooms above it.
 """
 
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
     from tests.space.mixer import Mixer
 
-hypothesis.settings.register_profile("hwbench", deadline=None, derandomize=True)  # neither time nor luck decides a test
+# Neither time nor luck decides a test.
+hypothesis.settings.register_profile(
+    "hwbench", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent
@@ -55,24 +61,49 @@ def fast_policy() -> Policy:
 
 
 @pytest.fixture(scope="session")
-def tiny_workspace(fast_policy, tmp_path_factory) -> Path:
-    """This machine's device file and its table of autoformer-tiny. Copy it before changing anything."""
-    from hwbench.device import files
+def made_once(request, tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Makes a folder for the whole session: the first process that asks makes it, the others wait for it."""
+    from hwbench.core import debian
+    from hwbench.core.errors import MeasurementError
 
-    root = tmp_path_factory.mktemp("tiny")
-    files.detect(root)
-    done = hwbench.profile("autoformer-tiny", workspace=root, policy=fast_policy)
-    assert (done.rows, done.measured_rows, done.measured_rounds, done.failed) == (18, 18, 18 * 3, {})
-    return root
+    mine = tmp_path_factory.getbasetemp()
+    common = mine.parent if hasattr(request.config, "workerinput") else mine
+
+    def made(name: str, make: Callable[[Path], None]) -> Path:
+        folder = common / name
+
+        def find() -> Path:
+            if not folder.exists():
+                raise MeasurementError(f"{folder} is not made yet.")
+            return folder
+
+        return debian.set_up(folder, find, make)
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def fitted_workspace(tiny_workspace, fast_policy, tmp_path_factory) -> Path:
+def tiny_workspace(made_once, fast_policy) -> Path:
+    """This machine's device file and its table of autoformer-tiny. Copy it before changing anything."""
+    from hwbench.device import files
+
+    def measure(root: Path) -> None:
+        files.detect(root)
+        done = hwbench.profile("autoformer-tiny", workspace=root, policy=fast_policy)
+        assert (done.rows, done.measured_rows, done.measured_rounds, done.failed) == (18, 18, 18 * 3, {})
+
+    return made_once("tiny", measure)
+
+
+@pytest.fixture(scope="session")
+def fitted_workspace(made_once, tiny_workspace, fast_policy) -> Path:
     """The same with a predictor fitted on 4 measured networks and judged on 4 others. Copy it before changing anything."""
-    root = tmp_path_factory.mktemp("fitted") / "workspace"
-    shutil.copytree(tiny_workspace, root)
-    hwbench.fit("autoformer-tiny", workspace=root, networks=4, holdout=4, policy=fast_policy)
-    return root
+
+    def fit(root: Path) -> None:
+        shutil.copytree(tiny_workspace, root, dirs_exist_ok=True)
+        hwbench.fit("autoformer-tiny", workspace=root, networks=4, holdout=4, policy=fast_policy)
+
+    return made_once("fitted", fit)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +127,7 @@ def nothing_packaged(monkeypatch, tmp_path_factory) -> Path:
 def python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs code in a fresh interpreter that sees one copy of the package; scratch files go to the test's folder."""
 
-    def run(code: str, *arguments: object, package: Path = PACKAGE, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(code: str, *arguments: object, package: Path = PACKAGE, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(package.parent), "TMPDIR": str(tmp_path)}
         command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=timeout, check=False)

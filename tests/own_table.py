@@ -32,7 +32,7 @@ def write(place: Path) -> Path:
             "architecture": name,
             "bin": i % 3,
             "parameters": 1000 + i,
-            "macs": 10 * i,
+            "macs": 10 * (i + 1),
             "validation": 40 + i / 7,
             "test": 41 + i / 8,
             "machine": "box",

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.own_function import Outcome, OwnFunction, evaluate
 from hwbench.accuracy.scoring import FAILURES_IN_A_ROW, Done, Scores, nobody
 from hwbench.core import jsonl
@@ -29,6 +30,7 @@ from hwbench.core.genes import Genes
 from hwbench.core.progress import keep
 from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 from hwbench.space.values import to_values
 
 JOURNAL_NAME = "accuracies.jsonl"
@@ -86,6 +88,8 @@ class FunctionScorer:
 
     expensive = True
     candidates: Genes | None = None
+    blocks: BlockShares | None = None
+    compiled: CompiledSum | None = None
 
     def __init__(
         self,

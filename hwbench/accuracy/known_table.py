@@ -12,21 +12,22 @@ beyond the table is recorded as a trial without accuracy, as `hwbench validate` 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.scoring import Done, Scores, nobody
+from hwbench.accuracy.table_genes import genes_of
 from hwbench.core import registry, schema
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Genes, keys
-from hwbench.space.activity import active, canonical, valid
-from hwbench.space.base import Gene, Population, Space
+from hwbench.space.activity import canonical, valid
+from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +72,8 @@ class KnownTable:
         file, column = _split(text)
         path = Path(file).expanduser()
         data = READERS[path.suffix](path)
-        genes, rewritten = _genes(space, data, path.name)
+        columns = {name: data.column(name).to_pylist() for name in data.column_names}
+        genes, rewritten = genes_of(space, columns, path.name)
         column = column or _accuracy_column(space, data, path.name)
         rows, left_out = _once(Rows(genes, _numbers(data, column, path.name), {}), rewritten, path.name)
         return cls(f"{path.name}:{column}", hashlib.sha256(path.read_bytes()).hexdigest()[:16], rows, left_out)
@@ -92,58 +94,6 @@ def _of_benchmark(space: Space, name: str, tables: str | Path | None) -> KnownTa
     rows = benchmark.read(folder_of(tables))
     same = (rows.genes == canonical(space, rows.genes.T).T).all(axis=1)
     return KnownTable(name, rows.fingerprint([])[:16], Rows(rows.genes[same], rows.accuracy[same], {}), int((~same).sum()))
-
-
-def _genes(space: Space, data: pa.Table, file: str) -> tuple[Genes, np.ndarray]:
-    """(canonical genes, where a row was written in another form) of every row."""
-    columns = [_choices(gene, data) for gene in space.genes]
-    missing = [gene.label for gene, column in zip(space.genes, columns, strict=True) if column is None]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise UsageError(
-            f"{file} has no column {missing[0]}{more}: a table has one for every choice of {space.name} "
-            f"({', '.join(dict.fromkeys(gene.name for gene in space.genes))}), and one with the accuracy."
-        )
-    if not len(data):
-        raise UsageError(f"{file} has no rows.")
-    found = np.array([_indices(gene, column or []) for gene, column in zip(space.genes, columns, strict=True)])
-    given = np.maximum(found, 0).astype(np.uint8)
-    population = canonical(space, given)
-    counts = active(space, range(len(space.genes)), population)
-    if (wrong := (found < 0) & counts).any():
-        row = int(np.flatnonzero(wrong.any(axis=0))[0])
-        at = int(np.flatnonzero(wrong[:, row])[0])
-        gene, value = space.genes[at], (columns[at] or [])[row]
-        what = "is missing" if value is None else f"is {value!r}, which is not one of {', '.join(map(str, gene.choices))}"
-        raise UsageError(f"{file}, row {row + 1}: {gene.label} {what}.")
-    return np.ascontiguousarray(population.T), ((found >= 0) & (given != population)).any(axis=0)
-
-
-def _choices(gene: Gene, data: pa.Table) -> list[Any] | None:
-    """A gene's value in every row, None where a row has none; None where no column tells."""
-    if gene.label in data.column_names:
-        return [None if each != each else each for each in data.column(gene.label).to_pylist()]
-    if gene.layer is None or gene.name not in data.column_names:
-        return None
-    lists = [_listed(each) for each in data.column(gene.name).to_pylist()]
-    return [each[gene.layer] if gene.layer < len(each) else None for each in lists]
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    """A per-layer entry: a list, or one written as text."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return [value]  # said to be none of the choices
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _indices(gene: Gene, column: Sequence[Any]) -> list[int]:
-    """Index of each value among the choices, whatever type a file gave it; -1 where it is none of them."""
-    places: dict[Any, int] = {str(choice): at for at, choice in enumerate(gene.choices)}
-    places |= {choice: at for at, choice in enumerate(gene.choices)}
-    return [places.get(value, -1) if isinstance(value, int | float | str) else -1 for value in column]
 
 
 def _accuracy_column(space: Space, data: pa.Table, file: str) -> str:
@@ -193,6 +143,8 @@ class TableScorer:
     """The accuracies of a space by a table: a look-up."""
 
     expensive = False
+    blocks: BlockShares | None = None
+    compiled: CompiledSum | None = None
 
     def __init__(self, table: KnownTable, space: Space) -> None:
         self._table, self._space = table, space

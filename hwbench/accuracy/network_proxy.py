@@ -27,6 +27,7 @@ from hwbench.accuracy.score_journal import ScoreJournal
 from hwbench.accuracy.scoring import Done, Scores, nobody
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.genes import keys
 from hwbench.space.activity import canonical, sample
 from hwbench.space.base import Population, Space
 from hwbench.space.lowering import Lowering
@@ -76,6 +77,8 @@ class NetworkProxy:
     """Raised when the same network would get other terms: what was kept is then measured anew."""
     ranked = False
     """Whether its score is made of ranks within a set."""
+    tells_blocks = True
+    """Whether blocks have shares in what it measures."""
     own_input, own_batch = "noise", 16
 
     def __init__(
@@ -157,12 +160,24 @@ class NetworkScores:
         """What to know about the scores told so far."""
         return []
 
+    def by_node(self, population: Population) -> dict[str, np.ndarray]:
+        """Node -> its share in what was measured of every network; NaN where that lacks it, or has no terms."""
+        found = [self._known.get(key) for key in self._keys(population)]
+        blocks = [each.blocks if isinstance(each, Measured) else {} for each in found]
+        nodes = dict.fromkeys(node for each in blocks for node in each)
+        if not nodes and any(isinstance(each, Measured) for each in found):
+            raise UsageError(f"{self.proxy.name} tells no blocks apart.")
+        return {node: np.array([each.get(node, math.nan) for each in blocks]) for node in nodes}
+
+    def _keys(self, population: Population) -> list[str]:
+        return [key.hex() for key in keys(canonical(self.space, population).T)]
+
     def measured(self, population: Population, done: Done = nobody) -> list[Outcome]:
         """What is known of every network; what is not is measured, and kept before the next one is waited for."""
-        keys = [np.ascontiguousarray(column).tobytes().hex() for column in canonical(self.space, population).T]
-        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        wanted = self._keys(population)
+        missing = [key for key in dict.fromkeys(wanted) if key not in self._known]
         lost: dict[str, str] = {}
-        done(len(keys) - len(missing))
+        done(len(wanted) - len(missing))
         if missing:
             with self._keeping() as keep:
                 for count, (key, outcome) in enumerate(self._ask(missing), 1):
@@ -171,8 +186,8 @@ class NetworkScores:
                     else:
                         self._known[key] = outcome
                         keep(key, _as_entry(outcome))
-                    done(len(keys) - len(missing) + count)
-        return [self._known[key] if key in self._known else lost[key] for key in keys]
+                    done(len(wanted) - len(missing) + count)
+        return [self._known[key] if key in self._known else lost[key] for key in wanted]
 
     def _keeping(self) -> AbstractContextManager[Callable[[str, Mapping[str, Any]], None]]:
         return nullcontext(lambda genes, entry: None) if self._journal is None else self._journal.appending()

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from hwbench.accuracy.asking import LOST, Asking
-from hwbench.accuracy.network_proxy import NetworkProxy, NetworkScores
+from hwbench.accuracy.block_shares import BlockShares, block_shares, blocks_of
+from hwbench.accuracy.network_proxy import SAMPLE, NetworkProxy, NetworkScores
 from hwbench.accuracy.scoring import FAILURES_IN_A_ROW, Done, Scores, nobody
 from hwbench.accuracy.shortcut import scores_of
 from hwbench.core import registry
 from hwbench.core.genes import Genes
-from hwbench.space.base import Population
+from hwbench.space.base import Population, Space
+from hwbench.space.compiled import CompiledSum
 
 
 def score(proxy: str, space: str, genes: bytes) -> float:
@@ -34,6 +36,21 @@ def score(proxy: str, space: str, genes: bytes) -> float:
 @lru_cache(maxsize=None)
 def _compiled(proxy: str, space: str) -> Any:
     return registry.get("proxy", proxy).compile(registry.get("space", space))
+
+
+def telling_blocks(space: Space) -> list[str]:
+    """Registered proxies whose scores of this space have shares of blocks."""
+    found = []
+    for name in registry.names("proxy") if blocks_of(space) else []:
+        part = registry.get("proxy", name)
+        if _tells_blocks(part, None if isinstance(part, NetworkProxy) else part.compile(space)):
+            found.append(registry.shown("proxy", name))
+    return found
+
+
+def _tells_blocks(part: Any, compiled: Any) -> bool:
+    """Whether a proxy's scores have shares of blocks: those that measure networks say so, sums over ops always have."""
+    return part.tells_blocks if isinstance(part, NetworkProxy) else isinstance(compiled, CompiledSum)
 
 
 class Scorer:
@@ -68,6 +85,8 @@ class Scorer:
             self._here: Any = scores_of(part, known, workspace, self._asking)
         else:
             self._here = part.compile(known)
+        self.blocks: BlockShares | None = block_shares(known, self._here.by_node) if _tells_blocks(part, self._here) else None
+        self.compiled = self._here if isinstance(self._here, CompiledSum) else None
 
     def __enter__(self) -> Scorer:
         return self
@@ -104,5 +123,13 @@ class Scorer:
         return isinstance(self._here, NetworkScores) and failures >= FAILURES_IN_A_ROW
 
     def notes(self) -> list[str]:
-        """Whether a shortcut was believed; else nothing that the proxy's name does not say."""
-        return self._here.notes() if isinstance(self._here, NetworkScores) else []
+        """What a score of networks is and is not, and whether a shortcut was believed; others are what their name says."""
+        if not isinstance(self._here, NetworkScores):
+            return []
+        name, proxy = registry.shown("proxy", self._names[0]), self._here.proxy
+        ranks = f", among {SAMPLE} networks drawn from {self._names[1]}" if proxy.ranked else ""
+        said = (
+            f"{name} is the {proxy.unit}{ranks}, of networks as they are initialised ({proxy.start.initialisation}, seed "
+            f"{proxy.start.seed}): it ranks networks of this space, and says nothing of how accurate they would be"
+        )
+        return [said, *self._here.notes()]

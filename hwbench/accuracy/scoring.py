@@ -8,8 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.core.genes import Genes
 from hwbench.space.base import Population
+from hwbench.space.compiled import CompiledSum
 
 Done = Callable[[int], None]
 """Told how many of a batch have their score."""
@@ -39,6 +41,10 @@ class Scoring(Protocol):
     """Whether a score costs more than a table look-up."""
     candidates: Genes | None
     """All architectures that have an accuracy, where they can be listed."""
+    blocks: BlockShares | None
+    """What every block has of the accuracies told, where that is known."""
+    compiled: CompiledSum | None
+    """The accuracy as a sum over ops, where it is one."""
 
     def __call__(self, population: Population, done: Done = nobody) -> Scores:
         """The accuracy of every architecture."""

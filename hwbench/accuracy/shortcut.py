@@ -77,6 +77,10 @@ class ShortcutScores(NetworkScores):
             self.judge()
         return super().measured(population, done) if self.believed else self._exact.measured(population, done)
 
+    def by_node(self, population: Population) -> dict[str, np.ndarray]:
+        """Of what was told."""
+        return super().by_node(population) if self.believed else self._exact.by_node(population)
+
     def notes(self) -> list[str]:
         """What was judged."""
         return [f"{self.proxy.name}: {self._verdict}"] if self._verdict else []

@@ -11,8 +11,8 @@ Two forms, as paper and public code differ:
     reference    What the public TF-TAS code computes in effect: signed weights throughout, and diversity of the output
                  projection alone (the gradients of its other layers are read where the forward pass did not write).
 
-An attention block is a node with a softmax, an MLP a node with linear layers over tokens and none. Stem, head and convolutional
-blocks count in neither; a network without both kinds has no score.
+What an attention block and an MLP are: synaptic_layers.py. Stem, head and convolutional blocks count in neither; a network
+without both kinds has no score.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class SynapticProxy(NetworkProxy):
     unit = "synaptic diversity + saliency"
     terms = ("diversity", "saliency")
     measures = "synaptic"
+    version = 2
     own_input, own_batch = "ones", 1
 
     def __init__(

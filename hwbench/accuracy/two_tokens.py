@@ -4,7 +4,8 @@ An all-ones input makes all patches equal but for their positions. So two tokens
 the first, which the head reads, and one that stands for all others, as often as there are such in every softmax. A gradient is
 then a sum of two outer products of what flows back and what flowed in. Its nuclear norm follows from their inner products, its
 saliency from their directions, and no gradient of a weight is ever formed. Networks that share a block are its batch:
-they go through it together, grouped by its size, with the weights all of them share.
+they go through it together, grouped by its size, with the weights all of them share; by hand where all blocks are those of
+plain Transformers (plain_blocks.py), with torch's own gradients elsewhere.
 
 It works where networks are chains of blocks over tokens. Whoever uses it compares it with the whole score first (shortcut.py).
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ import numpy as np
 from hwbench.accuracy.fresh_network import Start, input_of, one_thread
 from hwbench.accuracy.initial_weights import shared_weights
 from hwbench.accuracy.nuclear_norm import nuclear_norms
+from hwbench.accuracy.plain_blocks import Flow, PlainBlock, is_plain, plain_block
 from hwbench.accuracy.synaptic_layers import SOFTMAX, Layer, layers_of
 from hwbench.core.errors import UsageError
 from hwbench.network import torch_view
@@ -71,7 +73,9 @@ class _Passed:
     """Name of the weight within the block."""
     rows: np.ndarray
     given: Tensor
-    made: Tensor
+    made: Tensor | None = None
+    slope: Any = None
+    """What flows back to what it made."""
 
 
 class TwoTokens:
@@ -93,6 +97,8 @@ class TwoTokens:
         self._used = self._drawn if signed else self._drawn.magnitudes
         self._means: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         """(weight, shape) -> mean magnitude of every row."""
+        self._plain = all(spec is None or is_plain(spec) for slot in self._slots[1:-1] for spec in slot.specs)
+        self._blocks: dict[tuple[str, OpSpec], PlainBlock] = {}
 
     def __call__(self, population: Population) -> list[dict[str, tuple[float, float]]]:
         """For every network: node -> (diversity, saliency)."""
@@ -104,28 +110,77 @@ class TwoTokens:
 
     def _chunk(self, population: Population) -> list[dict[str, tuple[float, float]]]:
         torch = torch_view.imported()
-        passed: list[_Passed] = []
-        stem, *others = self._slots
-        parts = self._stem(stem, _choice(stem, population))
-        for slot in others:
-            parts = self._node(slot, _choice(slot, population), parts, passed)
-        total = sum(values.sum() for _, values in parts)
-        slopes = torch.autograd.grad(total, [each.made for each in passed])
-        found: list[dict[str, tuple[float, float]]] = [{} for _ in range(population.shape[1])]
+        if self._plain:
+            passed = self._by_hand(population)
+        else:
+            passed, parts = [], self._stem(self._slots[0], _choice(self._slots[0], population))
+            for slot in self._slots[1:]:
+                parts = self._node(slot, _choice(slot, population), parts, passed)
+            slopes = torch.autograd.grad(sum(values.sum() for _, values in parts), [each.made for each in passed])
+            passed = [replace(each, slope=slope) for each, slope in zip(passed, slopes, strict=True)]
+        places = {slot.node: at for at, slot in enumerate(self._slots)}
+        sums = np.full((2, len(places), population.shape[1]), np.nan)
         with torch.no_grad():
-            for each, slope in zip(passed, slopes, strict=True):
-                self._add(found, each, slope)
-        return found
+            for each in passed:
+                self._add(sums[:, places[each.node]], each)
+        return [
+            {node: (one[at], other[at]) for node, at in places.items() if one[at] == one[at]}  # NaN where it has no such node
+            for one, other in zip(*sums.transpose(0, 2, 1).tolist(), strict=True)
+        ]
 
-    def _add(self, found: list[dict[str, tuple[float, float]]], passed: _Passed, slope: Tensor) -> None:
+    def _add(self, sums: np.ndarray, passed: _Passed) -> None:
         """What a layer adds to the networks that passed it."""
         layer, attends = passed.block.layers[passed.inner]
         if attends and self._signed and layer.goes_to_heads:
             return
-        values = (self._diversity(passed, layer, slope) if attends else self._saliency(passed, slope)).double().tolist()
-        for row, value in zip(passed.rows.tolist(), values, strict=True):
-            diversity, saliency = found[row].get(passed.node, (0.0, 0.0))
-            found[row][passed.node] = (diversity + value, saliency) if attends else (diversity, saliency + value)
+        values = self._diversity(passed, layer, passed.slope) if attends else self._saliency(passed, passed.slope)
+        known = np.nan_to_num(sums[:, passed.rows])
+        known[0 if attends else 1] += values.double().numpy()
+        sums[:, passed.rows] = known
+
+    def _by_hand(self, population: Population) -> list[_Passed]:
+        """All networks through plain blocks, forward and backward; they keep the width that their stem gives them."""
+        torch = torch_view.imported()
+        stem, *middle, head = self._slots
+        found = []
+        for rows, tokens in self._stem(stem, _choice(stem, population)):
+            mine, x, tape = population[:, rows], tokens.detach(), []
+            for slot in middle:
+                choice, made = _choice(slot, mine), x
+                for at in np.unique(choice):
+                    if (spec := slot.specs[at]) is not None:
+                        chosen = np.flatnonzero(choice == at)
+                        block = self._block_of(slot.node, spec)
+                        where = None if len(chosen) == len(rows) else torch.from_numpy(chosen)
+                        out, kept = block.forward(x if where is None else x[where])
+                        made = out if where is None else made.index_copy(0, where, out)
+                        tape.append((slot.node, spec, chosen, where, block, kept))
+                x = made
+            slope = self._behind(head, _choice(head, mine), rows, x)
+            for node, spec, chosen, where, block, kept in reversed(tape):
+                back, flows = block.backward(kept, slope if where is None else slope[where])
+                slope = back if where is None else slope.index_copy(0, where, back)
+                found += [_passed(node, spec, rows[chosen], flow) for flow in flows]
+        return found
+
+    def _block_of(self, node: str, spec: OpSpec) -> PlainBlock:
+        """With its weights, which are cut once."""
+        if (node, spec) not in self._blocks:
+            known, prefix = _block(spec), _prefix(spec)
+
+            def weight(name: str) -> Tensor:
+                return self._used.weight(f"{node}.{name}", known.parameters[f"{prefix}.{name}"])
+
+            self._blocks[node, spec] = plain_block(spec, weight, known.others)
+        return self._blocks[node, spec]
+
+    def _behind(self, head: Slot, choice: np.ndarray, rows: np.ndarray, x: Tensor) -> Tensor:
+        """What flows back out of the head."""
+        torch = torch_view.imported()
+        leaf = x.detach().requires_grad_()
+        total = sum(values.sum() for _, values in self._node(head, choice, [(np.arange(len(rows)), leaf)], []))
+        slope: Tensor = torch.autograd.grad(total, leaf)[0]
+        return slope
 
     def _diversity(self, passed: _Passed, layer: Layer, slope: Tensor) -> Tensor:
         """Products of nuclear norms; Q, K and V one by one."""
@@ -136,9 +191,8 @@ class TwoTokens:
             weight = self._drawn.weight(passed.weight, parameter)
             norms.update(zip(keys, nuclear_norms(weight.chunk(layer.parts)), strict=True))
         inside = gram(passed.given)
-        made: Tensor = sum(
-            nuclear(gram(part), inside) * norms[key] for part, key in zip(slope.chunk(layer.parts, 2), keys, strict=True)
-        )
+        parts = slope.unflatten(2, (layer.parts, -1)).transpose(1, 2)
+        made: Tensor = nuclear(gram(parts), inside[:, None]) @ inside.new_tensor([norms[key] for key in keys])
         return made
 
     def _saliency(self, passed: _Passed, slope: Tensor) -> Tensor:
@@ -150,7 +204,7 @@ class TwoTokens:
         key = (passed.weight, parameter.shape)
         if key not in self._means:
             self._means[key] = self._drawn.weight(passed.weight, parameter).abs().mean(1)
-        made: Tensor = (outer_sums(slope, passed.given) * self._means[key]).sum(1)
+        made: Tensor = outer_sums(slope, passed.given) @ self._means[key]
         return made
 
     def _stem(self, slot: Slot, choice: np.ndarray) -> list[Part]:
@@ -202,6 +256,18 @@ class TwoTokens:
         return {name: self._used.weight(_renamed(name, prefix, node), each) for name, each in parameters.items()}
 
 
+def _passed(node: str, spec: OpSpec, rows: np.ndarray, flow: Flow) -> _Passed:
+    """A layer of a plain block that networks passed."""
+    name, given, slope = flow
+    inner = f"{_prefix(spec)}.{name}.weight"
+    return _Passed(node, f"{node}.{name}.weight", _block(spec), inner, rows, given, slope=slope)
+
+
+def _prefix(spec: OpSpec) -> str:
+    """Before names in the network of a block alone."""
+    return _block(spec).network.nodes[0].prefix
+
+
 def two_of(tokens: Tensor) -> Tensor:
     """The first, and the mean of the others."""
     made: Tensor = torch_view.imported().stack([tokens[0], tokens[1:].mean(0)])
@@ -211,23 +277,16 @@ def two_of(tokens: Tensor) -> Tensor:
 def outer_sums(left: Tensor, right: Tensor) -> Tensor:
     """For every network and i: the sum over j of |a_i x_j + b_i y_j|, (a, b) = left, (x, y) = right.
 
-    The root of the sum of squares over j is a quadratic form of (a_i, b_i). The ratio of the two depends on the angle of
-    (a_i, b_i) alone, and little: it is computed at four angles and interpolated by the waves that fit them.
+    As a function of (a, b) that is a norm, and an elliptic one where x and y are spread like normal distributions. It is taken
+    for the elliptic norm that is the same at (1, 0) and (0, 1), and differs as much between (1, 1) and (1, -1).
     """
+    torch = torch_view.imported()
     x, y = right.unbind(1)
     a, b = left.unbind(1)
-    xx, yy, xy = (x * x).sum(1), (y * y).sum(1), (x * y).sum(1)
-    both = (xx + yy) / 2
-    at_0, at_90 = x.abs().sum(1) / xx.sqrt(), y.abs().sum(1) / yy.sqrt()
-    at_45 = (x + y).abs().sum(1) / (2 * (both + xy)).clamp_min(TINY).sqrt()
-    at_135 = (x - y).abs().sum(1) / (2 * (both - xy)).clamp_min(TINY).sqrt()
-    aa, bb, ab = a * a, b * b, 2 * a * b
-    length = (aa + bb).clamp_min(TINY)
-    cosine, sine = (aa - bb) / length, ab / length
-    even, odd = (at_0 + at_90 + at_45 + at_135) / 4, (at_0 + at_90 - at_45 - at_135) / 4
-    ratio = (even - odd)[:, None] + cosine * ((at_0 - at_90) / 2)[:, None] + sine * ((at_45 - at_135) / 2)[:, None]
-    ratio = ratio + cosine * cosine * (2 * odd)[:, None]
-    made: Tensor = ratio * (aa * xx[:, None] + bb * yy[:, None] + ab * xy[:, None]).clamp_min(0).sqrt()
+    at_0, at_90 = x.abs().sum(1).clamp_min(TINY), y.abs().sum(1)
+    slant = ((x + y).abs().sum(1).square() - (x - y).abs().sum(1).square()) / (4 * at_0)
+    rest = (at_90.square() - slant.square()).clamp_min(0).sqrt()
+    made: Tensor = torch.hypot(torch.addcmul(at_0[:, None] * a, slant[:, None], b), rest[:, None] * b)
     return made
 
 

@@ -1,12 +1,14 @@
 """Every verb's command line, held against the table of what is read (_modes.py) before the verb itself is asked.
 
 Refused in one line: an option given twice of which only the last would count, one that the way asked for does not read, one
-that is missing, a number out of range.
+that is missing, a number out of range, and whatever click does not understand.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -16,19 +18,37 @@ from hwbench.cli import _modes as modes
 from hwbench.cli._options import was_given
 from hwbench.core.errors import UsageError
 
+MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
+"""What click raises for a line it does not understand; typer brings a click of its own, older ones took the installed one."""
+
+
+@contextmanager
+def understood(ctx: Any) -> Iterator[None]:
+    """Turns what click says of a line into an error of ours; its help, for a noun alone, is no error."""
+    try:
+        yield
+    except MISUSE as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        said = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+        whole = said if said.endswith((".", "?")) else f"{said}."
+        where = getattr(error, "ctx", None) or ctx
+        raise UsageError(f"{whole} What there is: {where.command_path} --help") from None
+
 
 class CheckedCommand(TyperCommand):
     """A verb that refuses what it would not read."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click does, but for options that stand there twice."""
-        if not ctx.resilient_parsing:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-            single = [each for each in order if not (each.multiple or each.nargs != 1 or getattr(each, "is_flag", False))]
-            for parameter, times in Counter(single).items():
-                if times > 1:
-                    raise UsageError(f"{_option(parameter)} was given {times} times: leave all but one of them out.")
-        return super().parse_args(ctx, args)
+        with understood(ctx):
+            if not ctx.resilient_parsing:
+                _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+                single = [each for each in order if not (each.multiple or each.nargs != 1 or getattr(each, "is_flag", False))]
+                for parameter, times in Counter(single).items():
+                    if times > 1:
+                        raise UsageError(f"{_option(parameter)} was given {times} times: leave all but one of them out.")
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """The check, then the verb."""

@@ -103,6 +103,17 @@ def table(
         typer.echo(layout.prose(f"More columns: {', '.join(hidden)} (--wide)", screen))
 
 
+def say(text: str) -> None:
+    """Sentences, a line each: on a terminal wrapped by words, elsewhere as they are, to be searched."""
+    from hwbench.cli import _layout as layout
+
+    if not sys.stdout.isatty():
+        typer.echo(text)
+        return
+    for line in text.splitlines():
+        typer.echo(layout.prose(line, layout.screen_width()))
+
+
 def error_row(errors: Mapping[str, Any]) -> dict[str, Any]:
     """How good predictions are, shares in percent."""
     told = {name: errors[name] for name in ERROR_COLUMNS if name in errors}
@@ -118,9 +129,9 @@ def predictor(cost: str, space: str, used: Mapping[str, Any]) -> None:
     """Which predictor speaks for a space, and whether anything certifies it."""
     _predictor(cost, used, f"networks of {space}", f"error on {space} unknown")
     if not used["certified"]:
-        typer.echo(f"UNCERTIFIED: no calibration saw {space}; nothing says how often these bounds hold.")
+        say(f"UNCERTIFIED: no calibration saw {space}; nothing says how often these bounds hold.")
     if used.get("stale"):
-        typer.echo(f"note: {used['stale']}")
+        say(f"note: {used['stale']}")
 
 
 def predictor_of(what: str, used: Mapping[str, Any], judged_on: str) -> None:
@@ -139,12 +150,12 @@ def _predictor(what: str, used: Mapping[str, Any], judged_on: str, unknown: str)
     error = unknown
     if used["mean_abs_error"] is not None:
         error = f"{used['mean_abs_error']:.1%} mean error on {used['networks']} unseen {judged_on}"
-    typer.echo(
+    say(
         f"{what}: {used['name']} ({used['predictor']}), calibrated on {', '.join(used['spaces']) or 'no space'}, "
         f"fitted {age}, {error}"
     )
     if used.get("note"):
-        typer.echo(f"note: {used['note']}")
+        say(f"note: {used['note']}")
 
 
 def say_written(paths: Sequence[object]) -> None:

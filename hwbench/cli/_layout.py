@@ -11,6 +11,7 @@ COLUMNS, LEAST = 80, 40
 """Width where there is no terminal, and below which no terminal is taken at its word."""
 _BREAKS = re.compile(r"(?<=[\s,;/@])(?=\S)|(?<=\w\()(?=\S)|(?<=[A-Za-z]-)(?=\w)")
 """Where a line may end: behind a blank, within an op's key, a path or a name with hyphens."""
+_HINT = re.compile(r"\b[Rr]un: ")
 
 Column = tuple[str, Sequence[str]]
 """A head and the cells below it."""
@@ -74,5 +75,9 @@ def _lines(paragraph: str, width: int) -> list[str]:
 
 
 def prose(text: str, width: int) -> str:
-    """A sentence in lines of that width; what has no blanks in it, such as a path, stays whole to be copied."""
-    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    """A sentence in lines of that width; what is copied stays whole: words without blanks such as paths, and the command that a
+    hint ends in (core/command.py)."""
+    hint = _HINT.search(text)
+    at = hint.start() if hint else len(text)
+    filled = textwrap.fill(text[:at], width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(filter(None, [filled, text[at:]]))

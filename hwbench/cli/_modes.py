@@ -153,12 +153,19 @@ VERBS: Mapping[str, Verb] = {
     "export": _one("arch out space index batch weights json"),
     "profile": Verb(
         (
-            _mode(f"space {TARGET} level again until {EFFORT}", "--space", "space"),
-            _mode(f"kernels {TARGET} again {EFFORT}", "--kernels", "kernels"),
+            _mode(f"space {TARGET} level again doubtful until {EFFORT}", "--space", "space"),
+            _mode(f"kernels {TARGET} again doubtful {EFFORT}", "--kernels", "kernels"),
             # The batch of a model is a side of its inputs: --shape.
-            _mode(f"model shape fill {TARGET.replace('batch ', '')} again {EFFORT}", "--model", "model"),
+            _mode(f"model shape fill {TARGET.replace('batch ', '')} again doubtful {EFFORT}", "--model", "model"),
         ),
-        (Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),),
+        (
+            Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),
+            Only(
+                ("doubtful",),
+                "without --again or --until, which choose the rows",
+                lambda given: not {"again", "until"} & {*given},
+            ),
+        ),
     ),
     "lut diff": _one("a b setting everything wide json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
     "lut compare": _one(f"runtime out wide json {TARGET}"),
@@ -205,7 +212,7 @@ VERBS: Mapping[str, Verb] = {
         "out tables leave_out adapt measured workspace wide json",
         Only(("measured",), "with --adapt", lambda given: "adapt" in given),
     ),
-    "gpu predict": _one("predictor gpu table output measured workspace wide json"),
+    "gpu predict": _one("predictor gpu table output measured dtype workspace wide json"),
     "rebuild": _one("predictors tables workspace wide json"),
     "measure": _one(
         f"models strict scenario shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",
@@ -233,8 +240,19 @@ VERBS: Mapping[str, Verb] = {
             _limited("latency_ms", "instructions_m", "memory_mb", "peak_memory"),
         ),
     ),
-    "validate": _one("table device strategy seeds evaluations setting budget tables out workers wide json"),
+    "validate": Verb(
+        (
+            _mode("table proxy tables workspace workers wide json", "--proxy", "proxy"),
+            _mode(
+                "table device cost strategy seeds evaluations setting budget tables out workers wide json", needs="device|cost"
+            ),
+        )
+    ),
     "specialise": _one("table budget_percentile device complete tables out wide json"),
+    "compress": _one(
+        "model train dev out test budget budget_ms device threads workspace tokens importance space_cost configurations rule "
+        "teacher epochs supernet_epochs strategy evaluations subnets seed wide json"
+    ),
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),
     "quickstart": _one("device runtime workspace seed wide json"),
@@ -250,7 +268,9 @@ RANGES: Mapping[str, Range] = {
     "budget_ms": Range(0, above=True),
     "budget_percentile": Range(0, 100),
     "choose": Range(1, 1_000_000),
+    "configurations": Range(2, 64),
     "coverage": SHARE,
+    "epochs": Range(1, 1000),
     "evaluations": Range(1, 10_000_000),
     "gamma": Range(float("-inf")),  # which objective takes which is its own to say
     "holdout": Range(4, 100_000),
@@ -269,7 +289,10 @@ RANGES: Mapping[str, Range] = {
     "seconds": Range(0, 3600, above=True),
     "seed": Range(0, 2**31 - 1),
     "seeds": Range(1, 100_000),
+    "subnets": Range(1, 5),
+    "supernet_epochs": Range(1, 1000),
     "threads": Range(1, 1024),
+    "tokens": Range(1, 100_000),
     "workers": Range(1, 1024),
 }
 """What a number may be, by its parameter's name: the same wherever it is asked for."""

@@ -38,6 +38,6 @@ def run(
         console.table(f"{found} {part}", rows, wide=wide)
         left = sum(outcome.status == SKIPPED for outcome in outcomes)
         skipped = f", {left} could not be checked here" if left else ""
-        typer.echo(f"{found} {part}: {len(rows) - failed - left} of {len(rows)} checks kept{skipped}, {failed} failed.")
+        console.say(f"{found} {part}: {len(rows) - failed - left} of {len(rows)} checks kept{skipped}, {failed} failed.")
     if failed:
         raise typer.Exit(1)

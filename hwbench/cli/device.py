@@ -85,7 +85,7 @@ def setup(
     if json:
         console.emit_json({"device": device.name, "reach": device.reach, "emulator": device.emulator or None, "message": done})
     else:
-        typer.echo(done)
+        console.say(done)
 
 
 @app.command()
@@ -113,7 +113,7 @@ def check(
     console.table("This machine, now", [asdict(finding) for finding in findings], columns, wide)
     counts = Counter(finding.status for finding in findings)
     warnings = "1 warning" if counts["warning"] == 1 else f"{counts['warning']} warnings"
-    typer.echo(f"{verdict}: {counts['bad']} bad, {warnings}, {counts['good']} good, {counts['unreadable']} unreadable.")
+    console.say(f"{verdict}: {counts['bad']} bad, {warnings}, {counts['good']} good, {counts['unreadable']} unreadable.")
 
 
 @app.command()
@@ -132,17 +132,25 @@ def show(
 @app.command("list")
 def list_devices(workspace: options.Workspace = options.HERE, wide: options.Wide = False, json: options.Json = False) -> None:
     """List every known device: what is known of it (table, predictor, data sheet) and what can be asked of it."""
+    from hwbench.core.errors import DataError
     from hwbench.core.workspace import Workspace
     from hwbench.device import files
     from hwbench.device.reached import reached
     from hwbench.predictor.known import known_of
 
     place = Workspace.at(workspace)
-    devices = [(device, known_of(device, place)) for device in map(files.read, files.files(place))]
+    devices, unreadable = [], {}
+    for path in files.files(place):
+        try:
+            device = files.read(path)
+            devices.append((device, known_of(device, place)))
+        except DataError as error:  # the others are no worse for it
+            unreadable[path.stem] = str(error)
     if json:
-        console.emit_json(
-            [{**_facts(device), "reachable": reached(device, workspace).said, **known.document()} for device, known in devices]
-        )
+        listed: list[dict[str, object]] = [
+            {**_facts(device), "reachable": reached(device, workspace).said, **known.document()} for device, known in devices
+        ]
+        console.emit_json([*listed, *({"name": name, "error": error} for name, error in unreadable.items())])
         return
     rows = [
         {
@@ -153,6 +161,7 @@ def list_devices(workspace: options.Workspace = options.HERE, wide: options.Wide
         }
         for device, known in devices
     ]
+    rows += [{"name": name, "reach": "-", "known": error, "asked": "-"} for name, error in unreadable.items()]
     columns = {"name": "name", "reach": "reached", "known": "what is known", "asked": "what can be asked"}
     console.table("Devices", rows, columns, wide)
 
@@ -193,7 +202,7 @@ def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
             line = command("device detect", workspace=workspace)
             again = f" {hint(line, start='When the machine is quiet, run')}" if device.is_local else ""
             said = f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed"
-            typer.echo(f"{said} ({why}) and are not cited.{again}")
+            console.say(f"{said} ({why}) and are not cited.{again}")
 
 
 def _in_words(value: object) -> str | None:

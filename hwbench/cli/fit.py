@@ -168,11 +168,11 @@ def _show_networks(done: Fitted, wide: bool) -> None:
     title = f"Errors on networks the fit has not seen -> {done.folder}"
     console.table(title, rows, columns, wide, more=console.RARELY_ASKED)
     if done.card.additivity:
-        typer.echo(f"predictor {done.card.predictor}: {done.card.additivity['why']}")
+        console.say(f"predictor {done.card.predictor}: {done.card.additivity['why']}")
     if band := done.card.statistics["min"].band:
-        typer.echo(f"interval (min): {math.expm1(band.below):+.1%} to {math.expm1(band.above):+.1%} ({band.how})")
+        console.say(f"interval (min): {math.expm1(band.below):+.1%} to {math.expm1(band.above):+.1%} ({band.how})")
     if fill := done.card.fill:
-        typer.echo(
+        console.say(
             f"{fill['rows']} rows were not measured but filled in; measured: {fill['measured_share']:.0%} of the spaces' ops."
         )
 
@@ -186,17 +186,17 @@ def _show_kernels(card: OnnxCard, wide: bool) -> None:
     columns = console.error_columns({"name": "networks of"}, rows)
     title = "Errors on networks the fit has not seen; single families were left out of it altogether"
     console.table(title, rows, columns, wide, more=console.RARELY_ASKED)
-    typer.echo(f"{card.kernels.rows} kernels; interval: {least.band.how}, times the doubt of each model")
+    console.say(f"{card.kernels.rows} kernels; interval: {least.band.how}, times the doubt of each model")
 
 
 def _show_table(card: TableCard, out: Path, wide: bool) -> None:
     rows = [{"rows": name, **console.error_row(errors)} for name, errors in card.errors.items() if isinstance(errors, dict)]
     columns = console.error_columns({"rows": "rows"}, rows)
     console.table(f"{card.regressor} for {card.target} -> {out}", rows, columns, wide, more=console.RARELY_ASKED)
-    typer.echo(f"coverage: {_line(card.coverage)}")
-    typer.echo(f"noise ceiling: {_line(card.noise_ceiling)}")
+    console.say(f"coverage: {_line(card.coverage)}")
+    console.say(f"noise ceiling: {_line(card.noise_ceiling)}")
     for warning in card.warnings:
-        typer.echo(f"  note: {warning}")
+        console.say(f"  note: {warning}")
 
 
 def _names(text: str) -> list[str]:

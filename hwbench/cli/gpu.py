@@ -20,18 +20,23 @@ SHOWN = 20
 def fit(
     out: Annotated[Path, typer.Option("--out", help="Folder of the predictor.")],
     tables: Annotated[
-        Path | None, typer.Option("--tables", envvar="HWBENCH_TABLES", help="Folder of the public tables (holds neusight/).")
+        Path | None,
+        typer.Option(
+            "--tables",
+            envvar="HWBENCH_TABLES",
+            help="Folder of the public tables: neusight/, and aiconfigurator/ for half precision.",
+        ),
     ] = None,
     leave_out: Annotated[
         list[str] | None, typer.Option("--leave-out", help="A GPU not to look at; repeat for several.")
     ] = None,
-    adapt: Annotated[str, typer.Option("--adapt", help="A GPU of the table to adapt to; its error is then stated.")] = "",
+    adapt: Annotated[str, typer.Option("--adapt", help="A GPU of the tables to adapt to; its error is then stated.")] = "",
     measured: Annotated[int, typer.Option("--measured", help="Ops of that GPU to show.")] = 30,
     workspace: options.Workspace = options.HERE,
     wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
-    """Fit on NeuSight's table of GPU operators and store the predictor."""
+    """Fit on public tables of GPU operators and store the predictor."""
     from hwbench.core.errors import UsageError
     from hwbench.core.typed_json import encode
     from hwbench.predictor.gpu import fit as gpu_fit
@@ -45,14 +50,14 @@ def fit(
         console.emit_json({"folder": str(out), "card": card})
         return
     rows = []
-    for kind, chips in stored.errors["zero_shot"].items():
-        for name in chips:
-            row = {"kind": kind, "GPU left out": name}
+    for kind, generations in stored.errors["zero_shot"].items():
+        for name in generations:
+            row = {"kind": kind, "generation left out": name}
             for how in list(stored.errors)[:2]:
                 row[f"{how} error %"] = _percent(stored.errors[how][kind][name])
                 row[f"{how} covered %"] = _percent((stored.coverage or {})[how][kind].get(name))
             rows.append(row)
-    console.table(f"Errors on GPUs left out in turn -> {out}", rows, wide=wide)
+    console.table(f"Errors on generations left out in turn -> {out}", rows, wide=wide)
     for title, by_kind in list(stored.errors.items())[2:]:
         inside = (stored.coverage or {})[title]
         rows = [{"kind": k, "error %": _percent(v), "covered %": _percent(inside[k])} for k, v in by_kind.items()]
@@ -68,6 +73,7 @@ def predict(
     measured: Annotated[
         Path | None, typer.Option("--measured", help="Parquet of ops measured on that GPU: the same columns and latency_ms.")
     ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="Number format of the ops: fp32, or fp16 for products.")] = "fp32",
     workspace: options.Workspace = options.HERE,
     wide: options.Wide = False,
     json: options.Json = False,
@@ -87,30 +93,31 @@ def predict(
         seen = schema.read_table(measured)
         if "latency_ms" not in seen.column_names:
             raise UsageError(f"{measured} needs a column 'latency_ms'; found: {', '.join(seen.column_names)}.")
-        model = model.adapt(sheet, datasheet.Ops.of(seen.to_pydict()), seen.column("latency_ms").to_numpy())
+        model = model.adapt(sheet, datasheet.Ops.of(seen.to_pydict()), seen.column("latency_ms").to_numpy(), dtype)
     asked = schema.read_table(table)
     taken = [name for name in asked.column_names if name in ("prediction", "low", "high")]
     if taken:
         raise UsageError(f"{table} already has a column {', '.join(taken)}; rename it.")
     ops = datasheet.Ops.of(asked.to_pydict())
     with console.progress("predicting"):
-        ms, _ = model.predict(sheet, ops)
-        low, high = model.bounds(sheet, ops)
+        ms, _ = model.predict(sheet, ops, dtype)
+        low, high = model.bounds(sheet, ops, dtype)
     for name, values in (("prediction", ms), ("low", low), ("high", high)):
         asked = asked.append_column(name, [values])
     schema.write_table(output, asked)
     unread = [name for name in asked.column_names if name not in ("op", *"BMNKH", "prediction", "low", "high")]
     rows = asked.slice(0, SHOWN).to_pylist()
+    told, unlike = {"output": str(output), "gpu": sheet.name}, model.outside(sheet, dtype)
     if json:
-        console.emit_json(
-            {"output": str(output), "gpu": sheet.name, "rows": len(ops), "unread_columns": unread, "predictor": used}
-        )
+        console.emit_json({**told, "rows": len(ops), "unread_columns": unread, "outside": unlike, "predictor": used})
         return
-    console.predictor_of("latency_ms", used, "GPUs, each left out in turn")
+    console.predictor_of("latency_ms", used, "generations of GPUs, each left out in turn")
     known = f"{len(seen)} measured ops" if measured is not None else "its data sheet only"
     console.table(f"ms on {sheet.name}, from {known}; {len(ops)} ops -> {output}", rows, wide=wide)
+    for sentence in unlike:
+        typer.echo(f"Outside what was learnt, intervals are wider for it: {sentence}.")
     if unread:
-        typer.echo(f"Columns kept but not read: {', '.join(unread)}.")
+        console.say(f"Columns kept but not read: {', '.join(unread)}.")
 
 
 def _percent(share: float | None) -> float | None:

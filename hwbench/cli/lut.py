@@ -59,22 +59,22 @@ def _print_diff(changes: Diff, everything: bool, wide: bool) -> None:
     """What differs in the environments, a summary, the rows, and what only one table has."""
     typer.echo(f"A: {changes.a}\nB: {changes.b}")
     for difference in changes.environment:
-        typer.echo(difference.text)
-    typer.echo(changes.summary)
-    typer.echo(changes.shift_text)
+        console.say(difference.text)
+    console.say(changes.summary)
+    console.say(changes.shift_text)
     rows = changes.as_rows(everything)
     if rows:
         console.table(
             "Rows" if everything else "Changed and unclear rows", rows, DIFF_COLUMNS, wide, more="own_change_percent reason"
         )
     for failure in changes.failed:
-        typer.echo(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
+        console.say(f"  failed: {failure.key} {failure.setting}: {failure.a} in A, {failure.b} in B")
     for name, alone in (("A", changes.only_a), ("B", changes.only_b)):
         shown = alone if everything else alone[:4]
         for key, at in shown:
-            typer.echo(f"  only in {name}: {key} {at}")
+            console.say(f"  only in {name}: {key} {at}")
         if len(alone) > len(shown):
-            typer.echo(f"  only in {name}: {len(alone) - len(shown)} more (--all lists them)")
+            console.say(f"  only in {name}: {len(alone) - len(shown)} more (--all lists them)")
 
 
 @app.command()
@@ -111,10 +111,10 @@ def compare(
     console.table(title, rows, wide=wide)
     for name, told in runtimes.items():
         if told["refused"]:
-            typer.echo(f"{name} refused {len(told['refused'])} rows.")
+            console.say(f"{name} refused {len(told['refused'])} rows.")
     for name, why in done["left_out"].items():
-        typer.echo(f"left out: {name}: {why}")
-    typer.echo(f"report: {out / 'compare.md'}; every row: {out / 'compare.csv'}")
+        console.say(f"left out: {name}: {why}")
+    console.say(f"report: {out / 'compare.md'}; every row: {out / 'compare.csv'}")
 
 
 @app.command()
@@ -137,7 +137,7 @@ def history(
         console.emit_json({"table": str(path), "editions": [edition.document() for edition in every]})
         return
     if not every:
-        typer.echo(f"The journal beside {path} is empty.")
+        console.say(f"The journal beside {path} is empty.")
         return
     columns = {
         "number": "@N",
@@ -217,9 +217,9 @@ def recover(
     rows = [{k: v for k, v in vars(each).items() if k != "place" or not shared} for each in recovered.costs]
     console.table(f"Costs on {device}; every network pays {recovered.constant_ms:.4g} ms -> {out}", rows, wide=wide)
     error = recovered.errors
-    typer.echo(
+    console.say(
         f"left-out networks: mean error {error['mean_abs_error']:.2%}, Spearman {error['spearman']:.4f}"
         + ("; the sum is exact" if recovered.exact else "")
     )
     for names in recovered.confounded:
-        typer.echo(f"cannot be told apart: {', '.join(names)}")
+        console.say(f"cannot be told apart: {', '.join(names)}")

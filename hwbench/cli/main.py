@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from hwbench import __version__, cli
-from hwbench.cli._checked import CheckedCommand
+from hwbench.cli._checked import CheckedCommand, understood
 from hwbench.core.command import hint
 from hwbench.core.errors import HwbenchError, Interrupted, MissingOps
 from hwbench.optimize.errors import InfeasibleBudget
@@ -41,6 +41,7 @@ ORDER = (
     "search",
     "validate",
     "specialise",
+    "compress",
     "verify",
     "report",
     "quickstart",
@@ -99,12 +100,21 @@ def main() -> None:
 
 
 class Verbs(TyperGroup):
-    """All verbs: Ctrl-C in one of them ends in one line. Typer on its own would end without a word."""
+    """All verbs: Ctrl-C in one of them ends in one line, and so does a line that is not understood.
+
+    Typer on its own would end without a word, or in a box.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What stands before the verb."""
+        with understood(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb."""
         try:
-            return super().invoke(ctx)
+            with understood(ctx):
+                return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             raise _interrupted(stop) from None
 

@@ -150,12 +150,12 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     title = f"{first['model'] if len(done) == 1 else 'models'}: {where}{how}"
     console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}}, wide)
     for d in done:
-        typer.echo(f"{d['model']}: {d['verdict']}: {d['reason']}")
+        console.say(f"{d['model']}: {d['verdict']}: {d['reason']}")
         for note in d["notes"]:
-            typer.echo(f"{d['model']}: {note}")
+            console.say(f"{d['model']}: {note}")
     for d in done:
         for said in measure_page.comparisons(d):
-            typer.echo(f"{d['model']} {said}")
+            console.say(f"{d['model']} {said}")
 
 
 def _say_too_slow(done: list[dict[str, Any]], allowed: str, accept: str) -> None:

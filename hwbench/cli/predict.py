@@ -97,7 +97,7 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path |
         for i, a in enumerate(answers)
     ]  # fmt: skip
     console.predictor("latency_ms", space, first["predictor"])
-    typer.echo(f"from {first['source']}")
+    console.say(f"from {first['source']}")
     console.table(f"{space} on {first['device']} / {first['runtime']} / {first['setting']}", rows, wide=wide)
     console.say_written(written)
 
@@ -112,7 +112,7 @@ def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bo
         console.emit_json(done)
         return
     console.predictor_of(done["target"], done["predictor"], "rows")
-    typer.echo(f"{done['output']}: {done['rows']} rows, with prediction, low and high ({done['coverage']:.0%} interval)")
+    console.say(f"{done['output']}: {done['rows']} rows, with prediction, low and high ({done['coverage']:.0%} interval)")
 
 
 def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None, wide: bool, json: bool) -> None:
@@ -133,13 +133,13 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None,
         return
     console.table(*_slowest(found, layers), wide=wide, more="layer")
     if found.fused:
-        typer.echo(f"fused by {found.runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
+        console.say(f"fused by {found.runtime}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.fused.items())))
     console.predictor_of("latency_ms", found.predictor, "networks of families left out in turn")
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        console.say(f"note: {note}")
     shares = ", ".join(f"{share:.3g} % {price}" for price, share in _percent(found).items())
-    typer.echo(f"from {found.source}; of the latency {shares}")
-    typer.echo(
+    console.say(f"from {found.source}; of the latency {shares}")
+    console.say(
         f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
         f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
     )

@@ -35,6 +35,7 @@ MaxSeconds = Annotated[
     typer.Option("--max-seconds", help="Cap on the time beyond three processes; 0.7 s per row, at least 20, by default."),
 ]
 Again = Annotated[bool, typer.Option("--again", help="Measure anew; older rows stay in the journal (hwbench lut history).")]
+Doubtful = Annotated[bool, typer.Option("--doubtful", help="Go on with rows that were left in doubt, up to --max-processes.")]
 Until = Annotated[
     str | None,
     typer.Option("--until", help="Most useful rows first, until the networks' error is below, e.g. 'p95 error < 3 %'."),
@@ -59,12 +60,13 @@ def run(
     max_processes: options.MaxProcesses = 8,
     max_seconds: MaxSeconds = None,
     again: Again = False,
+    doubtful: Doubtful = False,
     until: Until = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Measure every op a space, or any ONNX model, can need into a lookup table; interrupted, it goes on where it was."""
-    from dataclasses import replace
+    import dataclasses
 
     import hwbench
     from hwbench.device.target import Target
@@ -81,13 +83,19 @@ def run(
     with console.progress("profiling") as tick:
         if space:
             at = {"device": device, "runtime": runtime, "workspace": workspace}
-            done = hwbench.profile(space, setting=target.setting, level=level, policy=policy, tick=tick, again=again, **at)
+            how = {"level": level, "policy": policy, "tick": tick, "again": again, "doubtful": doubtful}
+            done = hwbench.profile(space, setting=target.setting, **how, **at)
         else:
             with options.runnable(context):
                 specs = _kernels(kernels, model or [], target, options.shapes(shape), options.fills(fill))
-            target = replace(target, setting=kernel_setting(target.setting))
-            done = profile_specs(specs, target, policy, tick, again)
-    _say(done, what, json)
+            target = dataclasses.replace(target, setting=kernel_setting(target.setting))
+            done = profile_specs(specs, target, policy, tick, again, doubtful)
+    if json:
+        console.emit_json(dataclasses.asdict(done))
+        return
+    _say(done, what)
+    if done.doubtful:
+        _say_how_to_go_on(context, policy)
 
 
 def _until(goal: str, space: list[str], target: Target, level: str, policy: Policy, json: bool) -> None:
@@ -102,7 +110,7 @@ def _until(goal: str, space: list[str], target: Target, level: str, policy: Poli
         console.emit_json(dataclasses.asdict(done))
         return
     last = done.steps[-1].expected
-    typer.echo(
+    console.say(
         f"{done.path}: {done.usable_rows} of {done.rows} rows measured ({done.measured_rows} now, {done.seconds:.1f} s); error "
         f"of network sums estimated at {last['mean']:.2%} mean, {last['p95']:.2%} p95: "
         f"{done.goal} {'reached' if done.reached else 'NOT reached, no row is left'}."
@@ -110,13 +118,8 @@ def _until(goal: str, space: list[str], target: Target, level: str, policy: Poli
     _say_doubts(done)
 
 
-def _say(done: ProfileResult, what: str, json: bool) -> None:
-    import dataclasses
-
-    if json:
-        console.emit_json(dataclasses.asdict(done))
-        return
-    typer.echo(
+def _say(done: ProfileResult, what: str) -> None:
+    console.say(
         f"{done.path}: {done.rows} rows for {what}; {done.measured_rows} measured now "
         f"({done.measured_rounds} bursts, {done.seconds:.1f} s), {len(done.doubtful)} doubtful, {len(done.failed)} failed."
     )
@@ -169,8 +172,18 @@ def _say_doubts(done: ProfileResult | ActiveResult) -> None:
 
     for word, rows in (("failed: ", done.failed), ("", done.doubtful)):
         for key, why in list(rows.items())[:SHOWN]:
-            typer.echo(f"  {word}{key}: {why}")
+            console.say(f"  {word}{key}: {why}")
     if hidden := sum(max(len(rows) - SHOWN, 0) for rows in (done.failed, done.doubtful)):
         typer.echo(f"  and {hidden} more: {command('lut show', done.path, doubtful=True)}")
     if done.doubtful:
-        typer.echo("  Measure on with a higher --max-processes, or see what disturbs: hwbench device check")
+        console.say("  hwbench device check tells what disturbs.")
+
+
+def _say_how_to_go_on(context: typer.Context, policy: Policy) -> None:
+    """The command that takes more processes of the rows in doubt."""
+    from hwbench.cli._modes import RANGES
+    from hwbench.core.command import hint
+
+    line = options.typed(context, without=("again", "doubtful", "max_processes"))
+    most = min(2 * policy.max_processes, int(RANGES["max_processes"].most))
+    typer.echo(f"  {hint(f'{line} --max-processes {most} --doubtful', start='To go on with them, run')}")

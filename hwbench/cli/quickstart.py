@@ -29,5 +29,5 @@ def run(
         console.emit_json(done)
         return
     console.table("Measured", done["table"], console.MAIN_COLUMNS, wide)
-    typer.echo(done["answer"])
+    console.say(done["answer"])
     typer.echo(f"report: {done['html']}")

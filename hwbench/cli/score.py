@@ -45,6 +45,6 @@ def _show(done: dict[str, Any], wide: bool) -> None:
     console.table(f"{done['space']}: training-free scores, higher is better", rows, {"#": "#", **units}, wide)
     for name, told in proxies.items():
         for note in told.get("notes", []):
-            typer.echo(f"note: {note}")
+            console.say(f"note: {note}")
         for at, why in told["failed"].items():
-            typer.echo(f"no {name} of {at}: {why}")
+            console.say(f"no {name} of {at}: {why}")

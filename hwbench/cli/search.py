@@ -112,15 +112,15 @@ def _show(done: dict[str, Any], wide: bool) -> None:
         console.predictor(name, asked.space, used)
     for name, usual in about["usual"].items():
         words = ", ".join(f"{word} {value:.4g}" for word, value in usual.items())
-        typer.echo(f"{name} of networks of {asked.space}: {words}")
+        console.say(f"{name} of networks of {asked.space}: {words}")
     if asked.budget_factor is not None and asked.budget_ms is not None:
         whole = asked.budget_ms / asked.budget_factor
-        typer.echo(
+        console.say(
             f"budget: {asked.budget_factor:g}x of {whole:.4g} ms, which is predicted of the largest architecture: "
             f"{asked.budget_ms:g} ms"
         )
     if about["chosen"]:
-        typer.echo(f"strategy: {about['chosen']}")
+        console.say(f"strategy: {about['chosen']}")
     other = "p50" if asked.statistic == "min" else "min"
     latency = {
         "latency_ms": f"predicted ms ({asked.statistic})",
@@ -138,13 +138,17 @@ def _show(done: dict[str, Any], wide: bool) -> None:
     shown = {"#": "#", **{name: head for name, head in columns.items() if name in rows[0]}}
     title = f"{asked.space} within {asked.asked}: {about['evaluated']} evaluated, {about['feasible']} within the budget"
     console.table(title, rows, shown, wide)
+    if proof := about["proof"]:
+        typer.echo(
+            f"proven best: {proof['value']:.9g}, none within the limits above {proof['bound']:.9g}, gap {proof['gap']:.2g}"
+        )
     if about["failed"]:
         reasons = "; ".join(f"{count} x {why}" for why, count in about["failed"].items())
-        typer.echo(
+        console.say(
             f"without accuracy: {about['invalid']} of {about['evaluated']} ({reasons}); each with its reason in trials.parquet"
         )
     for note in about["notes"]:
-        typer.echo(f"note: {note}")
+        console.say(f"note: {note}")
     typer.echo(f"winner: {done['architectures'][0]}")
 
 

@@ -55,8 +55,8 @@ def import_table(
     def listed(counts: dict[str, int]) -> str:
         return f" ({', '.join(f'{name} {count}' for name, count in counts.items())})" if counts else ""
 
-    typer.echo(f"{done.path}: {done.rows} rows imported at {setting.key}, means over runs as published.")
-    typer.echo(f"  {sum(done.mapped.values())} mapped to ops of ours{listed(dict(done.mapped))}")
-    typer.echo(f"  {sum(done.kept.values())} kept under their published key{listed(dict(done.kept))}")
+    console.say(f"{done.path}: {done.rows} rows imported at {setting.key}, means over runs as published.")
+    console.say(f"  {sum(done.mapped.values())} mapped to ops of ours{listed(dict(done.mapped))}")
+    console.say(f"  {sum(done.kept.values())} kept under their published key{listed(dict(done.kept))}")
     if not done.known_device:
-        typer.echo(f"  {device} has no device file: its table can be read and summed; nothing else is known of it.")
+        console.say(f"  {device} has no device file: its table can be read and summed; nothing else is known of it.")

@@ -55,12 +55,12 @@ def _predict(known: Path, measured: Path, columns: list[str], json: bool, **aske
         return
     written = [place for place in (done.output, done.predictor) if place is not None]
     near = ", ".join(f"{name} {share:.0%}" for name, share in done.nearest.items())
-    typer.echo(f"{done.architectures} architectures predicted from {done.measured} measurements -> {' and '.join(written)}")
-    typer.echo(f"{done.known_devices} known devices; most like {near or 'none of them in particular'}")
-    typer.echo(
+    console.say(f"{done.architectures} architectures predicted from {done.measured} measurements -> {' and '.join(written)}")
+    console.say(f"{done.known_devices} known devices; most like {near or 'none of them in particular'}")
+    console.say(
         f"known devices treated as new: Spearman {done.rehearsed_spearman:.3f} (worst {done.rehearsed_spearman_worst:.3f}), "
         f"error {done.rehearsed_error:.1%}; {done.coverage:.0%} intervals {done.median_width:.0%} wide"
     )
     for warning in done.warnings:
-        typer.echo(f"note: {warning}")
-    typer.echo(f"{'trust' if done.trust else 'DO NOT TRUST'}: {done.reason}")
+        console.say(f"note: {warning}")
+    console.say(f"{'trust' if done.trust else 'DO NOT TRUST'}: {done.reason}")

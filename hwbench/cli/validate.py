@@ -8,15 +8,28 @@ from typing import Annotated, Any
 import typer
 
 from hwbench.cli import _console as console
+from hwbench.cli import _layout as layout
 from hwbench.cli import _options as options
 
 
 def run(
-    table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list tables).")],
-    device: Annotated[list[str], typer.Option("--device", help="A device of the table; repeat for several.")],
+    table: Annotated[str, typer.Option("--table", help="Benchmark table (hwbench list benchmarks).")],
+    device: Annotated[
+        list[str] | None, typer.Option("--device", help="A device of the table; repeat for several.", show_default=False)
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cost", help="Instead of it params_m, flops_m, latency_ms@DEVICE as predicted; repeat.", show_default=False
+        ),
+    ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option("--strategy", help="hwbench list strategies; repeat for several.", show_default="default"),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option("--proxy", help="Instead of searches: a training-free score; repeat for several.", show_default=False),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Searches per device, seeds 0 .. N - 1.")] = 20,
     evaluations: Annotated[int, typer.Option("--evaluations", help="Architectures paid for per search.")] = 1000,
@@ -36,37 +49,72 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="Folder of log, cards and report; run again to resume.")] = Path(
         "validation"
     ),
+    workspace: options.Workspace = options.HERE,
     workers: Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")] = 1,
     wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
-    """Prove strategies on a table where the best answer is known."""
+    """Prove strategies, or training-free scores, on a table where the best answer is known."""
     import hwbench
     from hwbench.study.leaderboard import BUDGETS
 
     with console.progress("validating") as tick:
         done = hwbench.validate(
-            table, device, strategy or ["default"], seeds, evaluations, tables, out, setting or ["paid", "known"],
+            table, device or (), strategy or ["default"], seeds, evaluations, tables, out, setting or ["paid", "known"],
             budgets=BUDGETS if budget is None else [each for each in budget if each], workers=workers, tick=tick,
+            cost=cost or (), proxy=proxy or (), workspace=workspace,
         )  # fmt: skip
     if json:
         console.emit_json(done)
+    elif proxy:
+        show_proxies(done, wide)
     else:
         show(done, wide)
-    if done["failed"]:
+    if done.get("failed"):
         typer.echo(_failure(done["failed"]), err=True)
         raise typer.Exit(1)
 
 
+def show_proxies(done: dict[str, Any], wide: bool = False) -> None:
+    """One row per score."""
+    heads = {
+        "tau": "tau", "within_cells": "within cells", "more_than_params": "more than params",
+        "more_than_flops": "more than FLOPs", "params_held_fixed": "params held fixed",
+    }  # fmt: skip
+    rows = [
+        {"score": name, "scored": figures["scored"], **{key: _interval(figures[key]) for key in heads}}
+        for name, figures in done["proxies"].items()
+    ]
+    title = f"{done['table']}, {done['networks']} networks of {done['space']}: Kendall's tau with 95 % intervals; "
+    title += f"{done['cells']} cells of equal depth and width, {done['pairs_within']} pairs within them"
+    columns = {"score": "score", **heads, "scored": "scored"}
+    console.table(title, rows, columns, wide, more="scored more_than_flops params_held_fixed")
+    for name, notes in done["notes"].items():
+        for note in notes:
+            typer.echo(f"note: {name}: {note}")
+
+
+def _interval(stated: dict[str, float | None]) -> str:
+    value, low, high = (stated[key] for key in ("value", "low", "high"))
+    return "-" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
 def show(done: dict[str, Any], wide: bool = False) -> None:
     """Tables a person can read, one per setting."""
+    from hwbench.accuracy.benchmark.base import PERCENT
+    from hwbench.study.leaderboard import sample_words
+
+    of = f"{', '.join(done['costs'])}" if done["costs"] else "latency"
+    points = "points" if done["accuracy_unit"] == PERCENT else done["accuracy_unit"]
     for setting in dict.fromkeys(way for figures in done["strategies"].values() for way in figures):
         rows = [
             _row(name, figures[setting], done["marks"]) for name, figures in done["strategies"].items() if setting in figures
         ]
-        title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, latency {setting}"
-        title += ": hypervolume % / regret points at N evaluations"
+        title = f"{done['table']}, {len(done['devices'])} devices, {done['seeds']} seeds, {of} {setting}"
+        title += f": hypervolume % / regret {points} at N evaluations"
         console.table(title, rows, {k: k for row in rows for k in row}, wide)
+    for words in filter(None, [sample_words(done)]):
+        typer.echo(layout.prose(words, layout.screen_width()))
     typer.echo(f"report: {Path(done['out']) / 'report.md'}; cards: {Path(done['out']) / 'cards'}")
 
 

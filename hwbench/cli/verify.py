@@ -49,11 +49,11 @@ def _show(done: dict[str, Any], wide: bool) -> None:
     if done["predictor"] is not None:
         console.predictor("latency_ms", done["space"], done["predictor"])
     if not done["measured"]:
-        typer.echo(_not_measured(done))
+        console.say(_not_measured(done))
         return
-    typer.echo(_winner(done) if done["predictor"] is not None else _counted(done))
+    console.say(_winner(done) if done["predictor"] is not None else _counted(done))
     if any(each["kept"] is False for each in done["limits"]):
-        typer.echo(_instead(done["best_kept"]))
+        console.say(_instead(done["best_kept"]))
 
 
 def _limits(limits: list[dict[str, Any]], wide: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +15,17 @@ Genes = np.ndarray
 
 ENUMERABLE = 200_000
 """Spaces of at most so many combinations are listed whole when draws find nothing new."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of an architecture that has a share of its own in what the whole is worth."""
+
+    name: str
+    kind: str
+    """Shares of one kind can be compared with each other."""
+    genes: tuple[int, ...]
+    """That shape it, without those that shape the whole network."""
 
 
 def keys(genes: Genes) -> list[bytes]:

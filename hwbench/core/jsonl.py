@@ -11,15 +11,17 @@ killed run and its continuation together leave what one run would have left.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hwbench.core.errors import DataError
-from hwbench.core.files import writing
+from hwbench.core.files import replacing, writing
 
 T = TypeVar("T")
+BAD = (ValueError, TypeError, KeyError, RecursionError)
+"""What a line that is no entry makes `json.loads` (RecursionError: nested too deep) or a parser raise."""
 
 
 def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
@@ -33,17 +35,38 @@ def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
     Raises:
         DataError: a line is no entry.
     """
+    for number, line in _whole_lines(path):
+        try:
+            entry = parse(json.loads(line))
+        except BAD:
+            raise DataError(f"{path}: line {number} is not a {what}; restore the file or delete that line.") from None
+        yield entry
+
+
+def bad_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[tuple[int, str, str]]:
+    """(number, text, why) of every whole line that `parse` does not understand."""
+    for number, line in _whole_lines(path):
+        try:
+            parse(json.loads(line))
+        except BAD as error:
+            yield number, line.decode(errors="replace").rstrip("\n"), " ".join(f"{error}".split()) or type(error).__name__
+
+
+def without(path: Path, numbers: Collection[int]) -> None:
+    """Leaves lines out of a file, in one step."""
+    with replacing(path) as stream:
+        for number, line in _whole_lines(path):
+            if number not in numbers:
+                stream.write(line)
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if not path.exists():
         return
     with path.open("rb") as stream:
         for number, line in enumerate(stream, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                entry = parse(json.loads(line))
-            except (ValueError, TypeError, KeyError):
-                raise DataError(f"{path}: line {number} is not a {what}; restore the file or delete that line.") from None
-            yield entry
+            if line.endswith(b"\n"):
+                yield number, line
 
 
 @contextmanager

@@ -111,9 +111,11 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
             raise DataError(f"{path} is Parquet but not written by hwbench (no footer); make it with hwbench.")
         footer = json.loads(stored)
         name, version, written, checksum = footer["schema"], footer["version"], footer["checksum"], _checksum(data)
+        if not isinstance(version, int) or version < 1:
+            raise ValueError(f"its footer states version {version!r}")
     except FileNotFoundError:
         raise DataError(f"There is no {table.name} table at {path}.") from None
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
         detail = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path} is damaged ({detail}); delete it and run the command that makes it again.") from None
     if name != table.name:
@@ -128,6 +130,10 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
         data = table.migrations[step](data, table)
     if data.schema.names != [c.name for c in table.columns]:
         raise DataError(f"{path} lacks columns of {table.name} version {table.version}; make it again.")
+    for column in table.columns:
+        if data.schema.field(column.name).type != _arrow_type(column.type):
+            found = data.schema.field(column.name).type
+            raise DataError(f"{path}: column {column.name} must hold {column.type}, it holds {found}; make it again.")
     return data, footer
 
 

@@ -28,8 +28,12 @@ class Workspace:
     @classmethod
     def at(cls, folder: str | Path) -> Workspace:
         """The workspace in a folder (made on first write)."""
-        root = Path(folder).expanduser().resolve()
-        if root.exists() and not root.is_dir():
+        try:
+            root = Path(folder).expanduser().resolve()
+            is_file = root.exists() and not root.is_dir()
+        except (OSError, RuntimeError) as error:  # no such user, a loop of links, a name that is too long
+            raise UsageError(f"Workspace {folder} cannot be reached: {error}; give another folder with --workspace.") from None
+        if is_file:
             raise UsageError(f"Workspace {folder} is a file; give a folder with --workspace.")
         return cls(root)
 

@@ -136,7 +136,8 @@ class Emulator:
         }
         plugin = (str(self.folder / "counter.so"), f"counts={counts}")
         foreign = {*os.environ} - {*environment, *CALLERS} | {"LD_LIBRARY_PATH"}
-        unset = [part for variable in sorted(foreign) for part in ("-U", variable)]
+        # qemu takes the first variable that begins like the one it is told: the longer ones have to be gone by then.
+        unset = [part for variable in sorted(foreign, reverse=True) for part in ("-U", variable)]
         return [
             str(self.folder / "qemu" / "bin" / f"qemu-{guest.machine}"),
             *("-cpu", guest.cpu, "-L", str(root), "-r", "6.1.0", "-s", str(8 << 20), "-seed", "0"),

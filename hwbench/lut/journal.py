@@ -2,7 +2,8 @@
 
 `<name>.samples.jsonl` holds samples, `environments.json` beside it each environment once, by hash. A torn
 last line (the process was killed while writing) is dropped; tables are folds of the journal and can always
-be rebuilt. One writer at a time. Nothing is ever replaced: measuring an item anew starts its next *edition*.
+be rebuilt. One writer at a time. Nothing is ever replaced: measuring an item anew starts its next *edition*. A line that no
+sample can be (damaged, or written by a hwbench that believed a lying device) is set aside by the next writer, with its reason.
 
 Format history: 1 first. 2: `readings_ns` (was `samples_ns`), edition, canary, empty call, other load, throttling,
 extra readings, links. 3: `instructions`, counted where there is no time.
@@ -10,7 +11,7 @@ extra readings, links. 3: `instructions`, counted where there is no time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import jsonl
-from hwbench.core.errors import DataError, MeasurementError
-from hwbench.core.files import read_json, write_json, writing
+from hwbench.core.errors import DataError
+from hwbench.core.files import only_writer, read_json, write_json, writing
 from hwbench.device.agent.environment import Environment
 from hwbench.lut.sample import Sample
 from hwbench.network.spec import Setting
@@ -61,41 +62,56 @@ class Journal:
     @contextmanager
     def writer(self) -> Iterator[Writer]:
         """The one writer of this journal; a second one is refused, not queued."""
-        from filelock import FileLock, Timeout
-
-        with writing(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path.with_suffix(".lock"), timeout=0)
-            try:
-                lock.acquire()
-            except Timeout:
-                raise MeasurementError(
-                    f"Another hwbench is writing {self.path}; wait for it or use another --workspace."
-                ) from None
-        try:
+        with only_writer(self.path):
+            self._set_bad_lines_aside()
             with jsonl.appending(self.path) as append:
                 yield Writer(self, append)
-        finally:
-            lock.release()
+
+    def _set_bad_lines_aside(self) -> None:
+        """Moves lines that are no samples to a file beside the journal, each with its reason; the others count as before."""
+        with writing(self.path):
+            bad = list(jsonl.bad_lines(self.path, self._parsed))
+        if not bad:
+            return
+        aside = self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.set-aside.jsonl")
+        with jsonl.appending(aside) as append:
+            for number, line, reason in bad:
+                append({"line": number, "reason": reason, "was": line})
+        jsonl.without(self.path, {number for number, _, _ in bad})
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Every whole line, oldest first."""
-        return jsonl.read(self.path, "sample", self._checked)
+        return (line for line, _ in self._samples())
 
-    def _checked(self, line: Any) -> dict[str, Any]:
+    def _samples(self) -> Iterator[tuple[dict[str, Any], Sample]]:
+        return jsonl.read(self.path, "sample", self._parsed)
+
+    def _parsed(self, line: Any) -> tuple[dict[str, Any], Sample]:
         if int(line["version"]) > VERSION:
             raise DataError(f"{self.path} holds samples of a newer format: update hwbench.")
         missing = [name for name in _REQUIRED if name not in line]
         if missing:
             raise KeyError(missing[0])
-        return dict(line)
+        sample = _sample(line)
+        if (complaint := sample.complaint()) is not None:
+            raise ValueError(complaint)
+        return line, sample
 
     def environments(self) -> dict[str, Environment]:
         """Every environment that contributed samples, by hash."""
         if not self._environments_path.exists():
             return {}
         stored = read_json(self._environments_path, "environments file")
-        return {key: Environment(values) for key, values in stored.items()}
+        if not isinstance(stored, dict) or not all(isinstance(values, dict) for values in stored.values()):
+            raise DataError(f"{self._environments_path} is no environments file; restore it.")
+        found = {key: Environment(values) for key, values in stored.items()}
+        for key, environment in found.items():
+            if environment.hash != key:
+                raise DataError(
+                    f"{self._environments_path}: environment {key} was edited (its content has the hash {environment.hash}); "
+                    "restore the file: samples would pass for another machine's."
+                )
+        return found
 
     def add_environment(self, environment: Environment) -> None:
         """Remembers an environment, once; the journals of one folder share the file, so it has a lock of its own."""
@@ -111,25 +127,22 @@ class Journal:
         """Every entry, or those whose environment agrees with this one on the checked keys."""
         known = self.environments()
         agrees = {key: environment is None or not env.differences(environment) for key, env in known.items()}
-        for line in self.read():
+        for line, sample in self._samples():
             if line["environment"] not in known:
                 raise DataError(f"{self.path}: environment {line['environment']} is not in {self._environments_path.name}.")
             if agrees[line["environment"]]:
-                facts = {name: line[name] for name in _OPTIONAL if name in line}
-                readings = tuple(line.get("readings_ns", line.get("samples_ns", ())))
-                where = (line["key"], line["process"], line["round"], line["worker"], line["status"], readings)
-                yield Entry(
-                    Sample(
-                        *where,
-                        instructions=tuple(line.get("instructions", ())),
-                        extra_ns=tuple(line.get("extra_ns", ())),
-                        **facts,
-                    ),
-                    line["setting"],
-                    line.get("edition", 1),
-                    line["taken_at"],
-                    known[line["environment"]],
-                )
+                yield Entry(sample, line["setting"], line.get("edition", 1), line["taken_at"], known[line["environment"]])
+
+
+def _sample(line: Mapping[str, Any]) -> Sample:
+    """The sample of a line."""
+    readings = tuple(line.get("readings_ns", line.get("samples_ns", ())))
+    return Sample(
+        line["key"], line["process"], line["round"], line["worker"], line["status"], readings,
+        instructions=tuple(line.get("instructions", ())),
+        extra_ns=tuple(line.get("extra_ns", ())),
+        **{name: line[name] for name in _OPTIONAL if name in line},
+    )  # fmt: skip
 
 
 class Writer:

@@ -6,6 +6,7 @@ per run, as read.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,27 @@ class Sample:
     def value_ns(self) -> float:
         """The middle of the burst."""
         return statistics.median(self.readings_ns)
+
+    def complaint(self) -> str | None:
+        """Why nothing may be derived from it; None where it may: no device is believed beyond what can be true."""
+        if self.status != "ok":
+            return None
+        for name in ("readings_ns", "extra_ns", "instructions"):
+            wrong = [each for each in getattr(self, name) if not _counts(each)]
+            if wrong:
+                return f"{name} holds {wrong[0]!r}, which is no time or count above 0"
+        for name in ("canary_ns", "empty_ns", "empty_instructions"):
+            value = getattr(self, name)
+            if value is not None and not _counts(value):
+                return f"{name} is {value!r}, which is no time or count above 0"
+        if not self.readings_ns and not self.instructions:
+            return "it holds no reading"
+        return None
+
+
+def _counts(value: object) -> bool:
+    """Whether it is a finite number above 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 @dataclass(frozen=True)

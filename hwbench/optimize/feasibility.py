@@ -33,7 +33,11 @@ def check(space: Space, limits: Sequence[Limit], path: Path) -> None:
     where it is proven that they cannot.
     """
     leasts = [limit.least() for limit in limits]
-    unmet = [limit for limit, (least, _) in zip(limits, leasts, strict=True) if least > limit.at_most]
+    unmet = [
+        limit
+        for limit, (least, _) in zip(limits, leasts, strict=True)
+        if violation({limit.name: np.array(least)}, {limit.name: limit.at_most}) > 0
+    ]
     columns = np.stack([column for _, column in leasts], axis=1)
     if not unmet:
         if len(limits) == 1:

@@ -1,4 +1,11 @@
-"""The ask-score-tell loop: every batch is logged as it is scored, and a log is replayed before anything is scored again."""
+"""The ask-score-tell loop: every batch is logged as it is scored, and a log is replayed before anything is scored again.
+
+Where a score is dear and limits are hard, what breaks a limit is not scored: its costs are known, the strategy is told how far
+it breaks them, and it is no evaluation. Such architectures stand in the log, marked, and are no trials.
+
+A log of an earlier version says nothing of that. Where strategies ask otherwise by now, what it holds is told as it is, and the
+search goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hwbench.accuracy.block_shares import BlockShares
 from hwbench.accuracy.scoring import Scores, Scoring, nobody
 from hwbench.core import jsonl
 from hwbench.core.errors import DataError
@@ -26,6 +34,12 @@ from hwbench.space.base import Population, Space
 
 FAILED = "failed"
 """In the log, where some of a batch have no accuracy: index -> why."""
+SHARES = "blocks"
+"""In the log, where the strategy evolves blocks: block -> its shares in the accuracies of a batch."""
+UNSCORED = "unscored"
+"""In the log, of every batch: indices of those that break a limit and were not scored."""
+MOST_UNSCORED = 20_000
+"""So many in a row end a search: its strategy does not find its way within the limits."""
 BATCH, DEAR_BATCH = 100, 20
 """Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
 
@@ -41,6 +55,8 @@ class Plan:
     limits: Sequence[Limit]
     """The budget first, where there is one."""
     evaluations: int
+    blocks: BlockShares | None = None
+    """What blocks have of an accuracy, where the strategy asks for that."""
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -52,9 +68,17 @@ class Plan:
         """Every value of an architecture that is kept."""
         return (ACCURACY, *(name for limit in self.limits for name in limit.columns))
 
+    def together(self, dear: bool) -> int:
+        """Architectures scored at a time: a generation, where the strategy says how large that is."""
+        return int(getattr(self.strategy, "generation", DEAR_BATCH if dear else BATCH))
+
     def compared(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Accuracy, and of each cost what is compared with its limit."""
         return {ACCURACY: values[ACCURACY], **{limit.name: values[limit.compared_name] for limit in self.limits}}
+
+    def broken(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """How far costs break their limits."""
+        return violation({limit.name: values[limit.compared_name] for limit in self.limits}, self.budgets)
 
 
 @dataclass(frozen=True)
@@ -70,6 +94,8 @@ class Trials:
     """How far the limits are broken, whatever the objective makes of that."""
     failed: Mapping[int, str] = field(default_factory=dict)
     """Trial without an accuracy -> why; none where it is no network."""
+    unscored: int = 0
+    """Architectures that were asked for, break a limit, and were not scored: they are no trials."""
 
     def __len__(self) -> int:
         return len(self.violation)
@@ -97,15 +123,30 @@ class Trials:
 
 @dataclass(frozen=True)
 class Batch:
-    """Architectures that were scored together."""
+    """Architectures that were asked for together."""
 
     genes: Genes
     values: Mapping[str, np.ndarray]
     """Accuracy and costs, as they are."""
     failed: Mapping[int, str]
     """Index of one without an accuracy -> why."""
-    told: Mapping[str, np.ndarray]
-    """What the strategy was told of them."""
+    unscored: Sequence[int] = ()
+    """Indices of those that were not scored, as they break a limit."""
+    shares: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What their blocks have of the accuracies, where the strategy asks for that."""
+    old: bool = False
+    """Whether an earlier version logged it, whose strategy may have asked otherwise."""
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """Indices of the others."""
+        return np.setdiff1d(np.arange(len(self.genes)), self.unscored)
+
+    def entry(self) -> dict[str, Any]:
+        """As the log keeps it."""
+        failed = {FAILED: dict(self.failed)} if self.failed else {}
+        shares = {SHARES: _listed(self.shares)} if self.shares else {}
+        return {"genes": self.genes.tobytes().hex(), **_listed(self.values), UNSCORED: list(self.unscored), **shares, **failed}
 
 
 def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
@@ -114,38 +155,40 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
     Raises:
         TooManyFailures: the accuracy could not be told of any architecture, for too long.
     """
-    past = _read_log(log, {"genes", *plan.columns})
-    size = DEAR_BATCH if score.expensive else BATCH
+    past = iter(_read_log(log, plan))
+    size = plan.together(score.expensive)
     batches: list[Batch] = []
-    done = failures = 0
+    done = failures = idle = 0
+    asks_otherwise = False
     keep(f"of {plan.evaluations} evaluations", log.parent, lambda: done)
     with jsonl.appending(log) as append:
-        while done < plan.evaluations:
-            asked = plan.strategy.ask(min(size, plan.evaluations - done))
-            if not len(asked):
+        while done < plan.evaluations and idle < MOST_UNSCORED:
+            logged = next(past, None)
+            if logged is None or not (logged.old and asks_otherwise):
+                asked = plan.strategy.ask(min(size, plan.evaluations - done))
+                asks_otherwise = logged is not None and not np.array_equal(logged.genes, asked)
+            if logged is None and not len(asked):
                 break
-            genes = asked.tobytes().hex()
-            failed: Mapping[int, str]
-            if len(batches) < len(past):
-                entry = past[len(batches)]
-                if entry["genes"] != genes:
-                    raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
-                values = {name: np.array(entry[name], float) for name in plan.columns}
-                failed = {int(at): why for at, why in entry.get(FAILED, {}).items()}
-                failures = _in_a_row(failures, values[ACCURACY], failed)
-            else:
-                values, failed = _values(plan, score, as_population(asked), _within(tick, done, plan.evaluations))
-                failures = _in_a_row(failures, values[ACCURACY], failed)
-                if failed and score.gives_up(failures, as_population(asked)):  # not logged: its architectures may be innocent
-                    raise TooManyFailures(failures, failed[max(failed)])
-                listed = {name: without_nan(column.tolist()) for name, column in values.items()}
-                append({"genes": genes, **listed, **({FAILED: failed} if failed else {})})
-            told = plan.objective.told(plan.compared(values))
-            plan.strategy.tell(asked, told)
-            batches.append(Batch(asked, values, failed, told))
-            done += len(asked)
+            if logged is not None and asks_otherwise and not logged.old:
+                raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
+            batch = logged or _batch(plan, score, asked, _within(tick, done, plan.evaluations))
+            failures = _in_a_row(failures, batch.values[ACCURACY], batch.failed)
+            if logged is None:
+                if batch.failed and score.gives_up(failures, as_population(asked)):
+                    # not logged: its architectures may be innocent
+                    raise TooManyFailures(failures, batch.failed[max(batch.failed)])
+                append(batch.entry())
+            plan.strategy.tell(batch.genes, {**plan.objective.told(plan.compared(batch.values)), **batch.shares})
+            batches.append(batch)
+            done += len(batch.evaluated)
+            idle = 0 if len(batch.evaluated) else idle + len(batch.genes)
             tick(done, plan.evaluations)
     return _trials(plan, batches)
+
+
+def _listed(values: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """As JSON has them."""
+    return {name: without_nan(column.tolist()) for name, column in values.items()}
 
 
 def _in_a_row(failures: int, accuracy: np.ndarray, failed: Mapping[int, str]) -> int:
@@ -160,27 +203,42 @@ def _within(tick: Tick, done: int, planned: int) -> Callable[[int], None]:
     return lambda more: tick(done + more, planned)
 
 
-def _values(
-    plan: Plan, score: Scoring, population: Population, done: Callable[[int], None]
-) -> tuple[dict[str, np.ndarray], Mapping[int, str]]:
-    """(accuracy and every limited cost, each predicted once; why some have no accuracy)."""
-    scores = _scores(plan.space, score, population, done)
-    values = {ACCURACY: scores.values}
+def _batch(plan: Plan, score: Scoring, asked: Genes, done: Callable[[int], None]) -> Batch:
+    """Every limited cost, each predicted once; and the accuracy, of those that keep the limits where it is dear."""
+    population = as_population(asked)
+    costs: dict[str, np.ndarray] = {}
     for limit in plan.limits:
-        values.update(limit.values(population))
-    return values, scores.failed
+        costs.update(limit.values(population))
+    spared = score.expensive and plan.objective.hard
+    unscored = np.flatnonzero(plan.broken(costs) > 0) if spared else np.empty(0, int)
+    mine = np.setdiff1d(np.arange(len(asked)), unscored)
+    accuracy, failed = np.full(len(asked), np.nan), {}
+    if len(mine):
+        scores = _scores(plan.space, score, population[:, mine], done)
+        accuracy[mine] = scores.values
+        failed = {int(mine[at]): why for at, why in scores.failed.items()}
+    shares = plan.blocks(population) if plan.blocks else {}
+    return Batch(asked, {ACCURACY: accuracy, **costs}, failed, unscored.tolist(), shares)
 
 
 def _trials(plan: Plan, batches: Sequence[Batch]) -> Trials:
-    """All batches as one."""
-    values = {name: np.concatenate([batch.values[name] for batch in batches]) for name in plan.columns}
-    starts = np.cumsum([0, *(len(batch.genes) for batch in batches)])
+    """All that was evaluated, as one."""
+    none = Batch(np.empty((0, len(plan.space.genes)), np.uint8), dict.fromkeys(plan.columns, np.empty(0)), {})
+    whole = [none, *batches]
+    at = [batch.evaluated for batch in whole]
+    values = {name: np.concatenate([b.values[name][mine] for b, mine in zip(whole, at, strict=True)]) for name in plan.columns}
+    starts = np.cumsum([0, *map(len, at)])
     return Trials(
-        as_population(np.concatenate([batch.genes for batch in batches])),
+        as_population(np.concatenate([batch.genes[mine] for batch, mine in zip(whole, at, strict=True)])),
         values,
-        {name: np.concatenate([batch.told[name] for batch in batches]) for name in batches[0].told},
+        plan.objective.told(plan.compared(values)),
         violation(plan.compared(values), plan.budgets),
-        {int(start) + at: why for start, batch in zip(starts, batches, strict=False) for at, why in batch.failed.items()},
+        {
+            int(start + np.searchsorted(mine, index)): why
+            for start, batch, mine in zip(starts, whole, at, strict=False)
+            for index, why in batch.failed.items()
+        },
+        sum(len(batch.unscored) for batch in batches),
     )
 
 
@@ -197,12 +255,17 @@ def _scores(space: Space, score: Scoring, population: Population, done: Callable
     return Scores(found, failed)
 
 
-def _read_log(path: Path, names: set[str]) -> list[dict[str, Any]]:
+def _read_log(path: Path, plan: Plan) -> list[Batch]:
     """Whole batches logged before."""
+    names = {"genes", *plan.columns, *([SHARES] if plan.blocks else [])}
 
-    def batch(entry: Any) -> dict[str, Any]:
-        if set(entry) - {FAILED} != names:
+    def batch(entry: Any) -> Batch:
+        if set(entry) - {FAILED, UNSCORED} != names:
             raise ValueError(entry)
-        return dict(entry)
+        genes = np.frombuffer(bytes.fromhex(entry["genes"]), np.uint8).reshape(-1, len(plan.space.genes))
+        values = {name: np.array(entry[name], float) for name in plan.columns}
+        failed = {int(at): why for at, why in entry.get(FAILED, {}).items()}
+        shares = {name: np.array(each, float) for name, each in entry.get(SHARES, {}).items()}
+        return Batch(genes, values, failed, entry.get(UNSCORED, []), shares, UNSCORED not in entry)
 
     return list(jsonl.read(path, "batch of this search", batch))

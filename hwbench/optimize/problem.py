@@ -4,7 +4,8 @@
                       limits={"latency_ms": 12.0}, known={"latency_ms": compiled})
 
 Architectures are `uint8[n, genes]`. What is told of them are named arrays; a NaN means "evaluated, and invalid": such
-an architecture never wins, and is behind everything that is valid. An infinite value counts as one.
+an architecture never wins, and is behind everything that is valid. An infinite value counts as one. Where limits are broken,
+what else is told may be NaN, too: "not evaluated, as it breaks a limit"; such ones are ordered by how far they break it.
 """
 
 from __future__ import annotations
@@ -18,24 +19,36 @@ import numpy as np
 
 from hwbench.core import pareto
 from hwbench.core.errors import UsageError
-from hwbench.core.genes import Genes, check_choices
+from hwbench.core.factors import Factor
+from hwbench.core.genes import Block, Genes, check_choices
+from hwbench.optimize.pool import Pool
 
 Values = Mapping[str, np.ndarray]
 """Name of an objective or cost -> one number per architecture."""
 MAX, MIN = "max", "min"
 MOST_CHOICES = 255
+ROUNDING = 1e-12
+"""Relative: sums of a hundred numbers differ by less."""
+
+
+class NotAdditive(UsageError):
+    """A strategy that solves sums was given a problem that is none."""
+
+
+class NoBlocks(UsageError):
+    """A strategy that evolves blocks was given a problem without them."""
 
 
 def violation(values: Values, limits: Mapping[str, float], at_least: Collection[str] = ()) -> np.ndarray:
     """How far limits are broken, relative, summed; 0 where all are kept, NaN where a value is.
 
     A limit is the most a value may be, or the least for the names in `at_least`. One of 0 has no relative distance: there the
-    plain one counts.
+    plain one counts. What is beyond it only by ROUNDING keeps it: a sum depends on the order in which it is taken.
     """
     parts = []
     for name, limit in limits.items():
         over = limit - values[name] if name in at_least else values[name] - limit
-        parts.append(np.maximum(over, 0.0) / (abs(limit) or 1.0))
+        parts.append(np.where(over <= ROUNDING * abs(limit), 0.0, over) / (abs(limit) or 1.0))
     return np.asarray(np.sum(parts, axis=0))
 
 
@@ -57,11 +70,21 @@ class Problem:
     """Costs that are free: vectorised functions of the genes."""
     canonical: Callable[[Genes], Genes] = _as_it_is
     """The form that stands for all architectures that are the same network."""
+    pool: Pool | None = None
+    """The only architectures that can be chosen; without one, every combination of genes can."""
     wide: Sequence[int] = ()
     """Genes that shape the whole network (width, depth) rather than one layer of it."""
+    additive: Mapping[str, Sequence[Factor]] = field(default_factory=dict)
+    """Name -> [(genes, table)], for what truly is the sum of those tables over every architecture."""
+    refusals: Sequence[Factor] = ()
+    """(genes, table of bool): joint choices with which an architecture is no network."""
+    blocks: Sequence[Block] = ()
+    """Parts with a share of their own in the accuracy, told under their names: NaN where an architecture lacks one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "genes", tuple((str(name), int(size)) for name, size in self.genes))
+        if self.pool is not None:
+            object.__setattr__(self, "canonical", self.pool.nearest)
         names = [name for name, _ in self.genes]
         if not names or len(set(names)) < len(names):
             raise UsageError(f"A search needs genes with different names, got {', '.join(names) or 'none'}.")
@@ -83,6 +106,29 @@ class Problem:
         for name, function in self.known.items():
             if not callable(function):
                 raise UsageError(f"known: '{name}' must be a function of uint8[n, genes], got {function!r}.")
+        for name, factors in {**self.additive, "refusals": self.refusals}.items():
+            if name not in (*self.names, "refusals"):
+                raise UsageError(f"additive: '{name}' is neither an objective nor limited; those are {', '.join(self.names)}.")
+            for genes, table in factors:
+                self._check_table(name, genes, np.asarray(table))
+        self._check_blocks()
+
+    def _check_blocks(self) -> None:
+        """Raises unless every block has a name of its own, and genes."""
+        told = [*self.names, *(block.name for block in self.blocks)]
+        if twice := [name for at, name in enumerate(told) if name in told[:at]]:
+            raise UsageError(f"blocks: '{twice[0]}' is told twice: give every block a name of its own.")
+        for block in self.blocks:
+            if not block.genes or not set(block.genes) <= set(range(len(self.genes))):
+                raise UsageError(
+                    f"blocks: '{block.name}' needs genes from 0 to {len(self.genes) - 1}, got {list(block.genes)}."
+                )
+
+    def _check_table(self, name: str, genes: tuple[int, ...], table: np.ndarray) -> None:
+        """Raises unless a table has an axis for each of its genes."""
+        ordered = list(genes) == sorted(set(genes)) and set(genes) <= set(range(len(self.genes)))
+        if not ordered or table.shape != tuple(self.genes[gene][1] for gene in genes):
+            raise UsageError(f"additive: a table of '{name}' over genes {list(genes)} has shape {list(table.shape)}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,8 +142,12 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """Number of combinations of genes."""
-        return math.prod(size for _, size in self.genes)
+        """Number of architectures: combinations of genes, or members of the pool."""
+        return math.prod(size for _, size in self.genes) if self.pool is None else len(self.pool)
+
+    def made(self, genes: Genes, *parents: Genes) -> Genes:
+        """Architectures made from others, row by row, in canonical form; in a pool other members than those."""
+        return self.canonical(genes) if self.pool is None else self.pool.nearest(genes, *parents)
 
     def check(self, genes: Genes) -> Genes:
         """The genes, if they are architectures of this problem."""
@@ -125,6 +175,20 @@ class Problem:
                 raise UsageError(f"'{name}' has shape {list(found[name].shape)} for {len(genes)} architectures.")
         return found
 
+    def shares(self, genes: Genes, values: Values) -> np.ndarray:
+        """float[n, blocks]: what was told of every block.
+
+        Raises:
+            UsageError: a block is missing or has another length than the genes.
+        """
+        if lacking := next((block.name for block in self.blocks if block.name not in values), None):
+            raise UsageError(f"tell lacks the shares of block '{lacking}'.")
+        found = [np.asarray(values[block.name], float) for block in self.blocks]
+        for block, shares in zip(self.blocks, found, strict=True):
+            if shares.shape != (len(genes),):
+                raise UsageError(f"Block '{block.name}' has shape {list(shares.shape)} for {len(genes)} architectures.")
+        return np.stack(found, axis=1) if found else np.empty((len(genes), 0))
+
     def losses(self, values: Values) -> np.ndarray:
         """float[n, objectives], smaller is better; infinite where invalid."""
         columns = [values[name] * (-1.0 if way == MAX else 1.0) for name, way in self.objectives.items()]
@@ -133,17 +197,30 @@ class Problem:
         return found
 
     def violation(self, values: Values) -> np.ndarray:
-        """How far limits are broken, relative, summed; 0 where all are kept, infinite where invalid."""
-        to_maximise = [name for name, way in self.objectives.items() if way == MAX]
-        return np.where(self.invalid(values), np.inf, violation(values, self.limits, to_maximise))
+        """How far limits are broken, relative, summed; 0 where all are kept, infinite where that or the rest is invalid."""
+        far = violation(values, self.limits, self._to_maximise)
+        return np.where(np.isnan(far) | ((far <= 0) & self.invalid(values)), np.inf, far)
+
+    @property
+    def _to_maximise(self) -> list[str]:
+        return [name for name, way in self.objectives.items() if way == MAX]
+
+    def excess(self, genes: Genes) -> np.ndarray:
+        """How far limits are broken whose cost is known, relative, summed; it need not be paid for to see that."""
+        limits = {name: limit for name, limit in self.limits.items() if name in self.known}
+        if not limits:
+            return np.zeros(len(genes))
+        free = {name: np.asarray(self.known[name](genes), float) for name in limits}
+        return violation(free, limits, self._to_maximise)
 
     def affordable(self, genes: Genes) -> np.ndarray:
-        """bool[n]: where every limit is kept whose cost is known; it need not be paid for to see that."""
-        free = {name: np.asarray(self.known[name](genes), float) for name in self.limits if name in self.known}
-        kept = np.ones(len(genes), bool)
-        for name, values in free.items():
-            kept &= values >= self.limits[name] if self.objectives.get(name) == MAX else values <= self.limits[name]
-        return kept
+        """bool[n]: where every limit is kept whose cost is known."""
+        return self.excess(genes) <= 0
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a limit's cost is known: what breaks it need never be evaluated."""
+        return any(name in self.known for name in self.limits)
 
     def invalid(self, values: Values) -> np.ndarray:
         """Where any value is NaN or infinite."""

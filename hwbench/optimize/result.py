@@ -66,6 +66,10 @@ class SearchResult:
     """Why trials have no accuracy -> how many, the REASONS most frequent; all of them stand in trials.parquet."""
     notes: Sequence[str] = ()
     """What to know before the result is believed."""
+    unscored: int = 0
+    """Architectures that were asked for and not scored, as they break a limit: they are none of the evaluated."""
+    proof: Mapping[str, float] | None = None
+    """Of a strategy that proves its answer: the winner's `value`, the `bound` that none within limits exceeds, the `gap`."""
     chosen: str | None = None
     """How strategy and number of evaluations were chosen, where that was left to the search."""
     seconds: float = 0.0
@@ -100,6 +104,13 @@ class SearchResult:
             raise UsageError(f"{folder / RESULT_NAME} is not a search result; make one, {form(search)}")
         require_space(document["space"], space, f"{folder} holds a search")
         return cls.of(document)
+
+    @property
+    def found(self) -> str:
+        """How the winner is known to be the best, in words that follow "the best network of the space"."""
+        if self.proof is not None:
+            return f"there is, as integer programming proves (gap {self.proof['gap']:.2g}),"
+        return f"that {self.evaluated:,} evaluations found"
 
     def predictor(self, cost: str) -> dict[str, Any]:
         """What is known of the predictor behind a cost; of older versions the fingerprint alone."""
@@ -136,9 +147,28 @@ def result_of(plan: Plan, trials: Trials, settings: Settings, nearest: Path) -> 
         space_size=str(activity.size(plan.space)),
         finalists=finalists,
         failed=dict(Counter(trials.failed.values()).most_common(REASONS)),
+        unscored=trials.unscored,
+        proof=proof_of(plan),
         front=[{**trials.facts(i), "genes": trials.population[:, i].tobytes().hex()} for i in _front(plan, trials)],
         hwbench_version=__version__,
     )
+
+
+def proof_of(plan: Plan) -> dict[str, float] | None:
+    """What the strategy proved, where it is one that does and found something."""
+    proof = getattr(plan.strategy, "proof", None)
+    return None if proof is None or proof.value is None else {name: getattr(proof, name) for name in ("value", "bound", "gap")}
+
+
+def spared(plan: Plan, score: Scoring, trials: Trials) -> list[str]:
+    """What to know of architectures that were not scored, and of a search for which there were too few."""
+    notes = []
+    if trials.unscored:
+        notes.append(f"{trials.unscored} more were asked for and not scored, as they break a limit")
+    if score.expensive and len(trials) < plan.evaluations:
+        why = "the strategy found no others within the limits" if plan.objective.hard else "the strategy found no others"
+        notes.append(f"the search ended after {len(trials)} of {plan.evaluations} evaluations: {why}")
+    return notes
 
 
 def usual(space: Space, limit: Limit, tried: np.ndarray) -> dict[str, float]:
@@ -220,15 +250,21 @@ def _front(plan: Plan, trials: Trials) -> list[int]:
 
 def _nothing(plan: Plan, trials: Trials, path: Path) -> UsageError:
     """What to say when no trial may win: how near one came, and whether anyone is known to come nearer."""
-    if not trials.scored.any():
+    if len(trials) and not trials.scored.any():
         ((why, _),) = Counter(trials.failed.values()).most_common(1) or [("a proxy that knows none of them", 0)]
         return UsageError(f"None of {len(trials)} architectures could be scored: {why}. Mend that and choose another --out.")
     space, limits = plan.space, plan.limits
-    asked = " and ".join(limit.asked for limit in limits)
-    start = trials.population[:, [int(np.argmin(np.where(trials.scored, trials.violation, np.inf)))]]
+    asked, proof = " and ".join(limit.asked for limit in limits), getattr(plan.strategy, "proof", None)
+    order = np.argsort(np.where(trials.scored, trials.violation, np.inf), kind="stable")
+    start = trials.population[:, order[:1]]
     near = feasibility.nearest(space, limits, np.concatenate([start, feasibility.together(space, limits)[1]], axis=1))
-    tried = feasibility.broken(limits, feasibility.facts(space, limits, start)[0])
-    text = f"None of {len(trials)} architectures evaluated met {asked}; the nearest of them breaks {tried}."
+    if proof is not None and proof.value is None:
+        text = f"No architecture of {space.name} meets {asked} together: integer programming proves it."
+    elif len(trials):
+        tried = feasibility.broken(limits, feasibility.facts(space, limits, start)[0])
+        text = f"None of {len(trials)} architectures evaluated met {asked}; the nearest of them breaks {tried}."
+    else:
+        text = f"No architecture that meets {asked} was found, so none was scored."
     if near[0]["broken"] <= 0:
         kept = json.dumps(near[0]["architecture"])
         return UsageError(f"{text} Some do, such as {kept}: raise --evaluations and choose another --out.")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +27,13 @@ import numpy as np
 from hwbench.accuracy.function_scorer import FunctionScorer
 from hwbench.accuracy.known_table import KnownTable, TableScorer, is_table
 from hwbench.accuracy.own_function import OwnFunction
-from hwbench.accuracy.scorer import Scorer
+from hwbench.accuracy.scorer import Scorer, telling_blocks
 from hwbench.accuracy.scoring import Scoring
 from hwbench.core import registry, user_code
 from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError, UsageError
-from hwbench.core.files import read_json, write_json
+from hwbench.core.factors import Factor
+from hwbench.core.files import only_writer, read_json, write_json
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
@@ -43,10 +44,10 @@ from hwbench.optimize.errors import TooManyFailures
 from hwbench.optimize.every_row import EVERY_ROW, EveryRow
 from hwbench.optimize.limit import Limit, limits_of
 from hwbench.optimize.loop import Plan, run_trials
-from hwbench.optimize.objective.base import VIOLATION, Objective, make_objective
-from hwbench.optimize.problem import violation
+from hwbench.optimize.objective.base import ACCURACY, make_objective
+from hwbench.optimize.problem import NoBlocks, Problem
 from hwbench.optimize.relative_budget import factor_of, in_ms
-from hwbench.optimize.result import SearchResult, followed, result_of, usual, write_trials
+from hwbench.optimize.result import SearchResult, followed, result_of, spared, usual, write_trials
 from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
 from hwbench.optimize.space_problem import as_population
 from hwbench.optimize.strategy.base import Strategy
@@ -58,6 +59,8 @@ from hwbench.space.base import Space
 NEAREST_NAME = "nearest.json"
 CHEAP, EXPENSIVE = ("evolution", 10_000), ("gp-ehvi", 300)
 """Strategy and evaluations where a score costs a table look-up, and where it costs more."""
+EXACT = "exact"
+"""The strategy that asks for one architecture."""
 
 
 @registry.takes(space="space", runtime="runtime", strategy="strategy", objective="objective", proxy="proxy")
@@ -216,21 +219,46 @@ def _searched(asked: Settings, question: Question, score: Scoring, folder: Path,
     goal = make_objective(asked.objective, asked.bounds, asked.gamma)
     limited = limits_of(space, asked.bounds, question, asked.by_upper, asked.budget_name, asked.budget_factor)
     settings = replace(asked, certified=_certified(limited, asked.by_upper), **_fingerprints(limited))
-    problem = space_problem.problem(space, goal.objectives, goal.limits, _known(goal, limited))
-    rng = np.random.default_rng(asked.seed)
-    if asked.strategy == EVERY_ROW and score.candidates is not None:
-        proposer: Strategy = EveryRow(score.candidates)
-    else:
-        proposer = registry.make("strategy", asked.strategy, problem=problem, rng=rng)
-    plan = Plan(space, problem, proposer, goal, limited, asked.evaluations)
+    wanted = {*goal.objectives, *goal.limits}
+    mine = [limit for limit in limited if limit.name in wanted]
+    problem = space_problem.problem(
+        space,
+        goal.objectives,
+        goal.limits,
+        {limit.name: _price(limit) for limit in mine},
+        _additive(score, mine, wanted) if asked.strategy.partition(":")[0] == EXACT else None,
+        () if score.blocks is None else score.blocks.blocks,
+    )
+    proposer = _proposer(asked, problem, score, space)
+    shares = score.blocks if getattr(proposer, "needs_blocks", False) else None
+    plan = Plan(space, problem, proposer, goal, limited, asked.evaluations, shares)
     return _run(plan, score, settings, folder, question.target, tick, anew)
 
 
+def _proposer(asked: Settings, problem: Problem, score: Scoring, space: Space) -> Strategy:
+    """Who proposes architectures."""
+    if asked.strategy == EVERY_ROW and score.candidates is not None:
+        return EveryRow(score.candidates)
+    try:
+        made: Strategy = registry.make("strategy", asked.strategy, problem=problem, rng=np.random.default_rng(asked.seed))
+    except NoBlocks as error:
+        known = ", ".join(telling_blocks(space))
+        advice = f"Proxies that do: {known}." if known else f"{space.name} has no blocks with choices of their own."
+        raise UsageError(f"{error} {advice}") from None
+    return made
+
+
 def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: Target, tick: Tick, anew: str) -> SearchResult:
-    """Checks the limits, claims the folder, tries architectures and writes down every trial."""
+    """Checks the limits and claims the folder, which no other search may write meanwhile."""
     if plan.objective.hard:
         feasibility.check(plan.space, plan.limits, folder / NEAREST_NAME)
-    claim(folder, settings, anew)
+    with only_writer(folder / "search"):
+        claim(folder, settings, anew)
+        return _tried(plan, score, settings, folder, target, tick, anew)
+
+
+def _tried(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: Target, tick: Tick, anew: str) -> SearchResult:
+    """Tries architectures, and writes down every trial."""
     used = {limit.name: limit.chosen for limit in plan.limits if limit.chosen is not None}
     for chosen in used.values():
         models.keep(chosen, folder)
@@ -250,7 +278,7 @@ def _run(plan: Plan, score: Scoring, settings: Settings, folder: Path, target: T
             for name, chosen in used.items()
         },
         usual={limit.name: usual(plan.space, limit, trials.values[limit.compared_name]) for limit in plan.limits},
-        notes=[*score.notes(), *followed(plan, score, trials, settings)],
+        notes=[*score.notes(), *followed(plan, score, trials, settings), *spared(plan, score, trials)],
     )
 
 
@@ -280,6 +308,10 @@ def _effort(strategy: str | None, evaluations: int | None, score: Scoring, folde
 
     A search that goes on in its folder goes on with what it began with.
     """
+    if strategy is not None and strategy.partition(":")[0] == EXACT:
+        if evaluations not in (None, 1):
+            raise UsageError(f"Strategy {EXACT} asks for one architecture, the best: leave out --evaluations {evaluations}.")
+        return strategy, 1, None
     if strategy is not None and evaluations is not None:
         return strategy, evaluations, None
     path = folder / SETTINGS_NAME
@@ -308,17 +340,14 @@ def _fingerprints(limits: Sequence[Limit]) -> dict[str, Any]:
     return {"predictor": used.pop(LATENCY, None), "other_predictors": used or None}
 
 
-def _known(goal: Objective, limits: Sequence[Limit]) -> dict[str, Callable[[Genes], np.ndarray]]:
-    """What a strategy may compute for itself: costs are compiled, and what follows from them alone is as free."""
+def _price(limit: Limit) -> Callable[[Genes], np.ndarray]:
+    """What a strategy may compute for itself: costs are compiled."""
+    return lambda genes: limit.compared(as_population(genes))
 
-    def price(limit: Limit) -> Callable[[Genes], np.ndarray]:
-        return lambda genes: limit.compared(as_population(genes))
 
-    def broken(genes: Genes) -> np.ndarray:
-        population = as_population(genes)
-        compared = {limit.name: limit.compared(population) for limit in limits}
-        return violation(compared, {limit.name: limit.at_most for limit in limits})
-
-    wanted = {*goal.objectives, *goal.limits}
-    found = {limit.name: price(limit) for limit in limits if limit.name in wanted}
-    return {**found, VIOLATION: broken} if VIOLATION in wanted else found
+def _additive(score: Scoring, limits: Sequence[Limit], wanted: Collection[str]) -> dict[str, list[Factor]]:
+    """Accuracy and costs, as far as they are asked for and sums over parts of an architecture."""
+    sums = {limit.name: limit.compared_sum for limit in limits}
+    if ACCURACY in wanted and score.compiled is not None:
+        sums[ACCURACY] = (1.0, score.compiled)
+    return {name: space_problem.factors(*each) for name, each in sums.items() if each is not None}

@@ -12,10 +12,14 @@ from hwbench.optimize.problem import Problem
 TRIES, DRAWS = 20, 2000
 """How often new architectures are drawn before a search gives up. In a space too large to be listed it gives up after TRIES
 more tries than it takes to draw DRAWS architectures; the space then counts as exhausted."""
+MORE, PARENTS = 10, 100
+"""So many times as many are found within limits as are asked for, so that not all are alike; so many are varied for that."""
 
 
 def sample(problem: Problem, n: int, rng: np.random.Generator) -> Genes:
-    """Draws n architectures, uniform over gene values."""
+    """Draws n architectures, uniform over gene values; from a pool, uniform over its members."""
+    if problem.pool is not None:
+        return np.asarray(problem.pool.members[rng.integers(0, len(problem.pool), n)])
     return problem.canonical(_draw(problem, n, rng))
 
 
@@ -24,16 +28,18 @@ def mutate(problem: Problem, parents: Genes, rate: float, rng: np.random.Generat
     n, genes = parents.shape
     chosen = rng.random((n, genes)) < rate
     chosen[np.arange(n), rng.integers(0, genes, n)] = True
-    return problem.canonical(np.where(chosen, _draw(problem, n, rng), parents))
+    return problem.made(np.where(chosen, _draw(problem, n, rng), parents), parents)
 
 
 def crossover(problem: Problem, first: Genes, second: Genes, rng: np.random.Generator) -> Genes:
     """Each gene comes from one parent or the other with equal chance."""
-    return problem.canonical(np.where(rng.random(first.shape) < 0.5, first, second))
+    return problem.made(np.where(rng.random(first.shape) < 0.5, first, second), first, second)
 
 
 def neighbours(problem: Problem, genes: Genes) -> Genes:
-    """Every different architecture one gene away from any of these, each once, none of these themselves."""
+    """Every different architecture one gene away from any of these (in a pool, the nearest), each once, none of these."""
+    if problem.pool is not None:
+        return problem.pool.around(genes)
     genes = problem.canonical(genes)
     moved = [genes]
     for gene, (_, size) in enumerate(problem.genes):
@@ -48,7 +54,9 @@ def neighbours(problem: Problem, genes: Genes) -> Genes:
 
 
 def everything(problem: Problem) -> Genes:
-    """All architectures of a problem, each once; for those of at most ENUMERABLE combinations."""
+    """All architectures of a problem, each once; for those of at most ENUMERABLE."""
+    if problem.pool is not None:
+        return problem.pool.members
     sizes = problem.sizes
     steps = np.cumprod([1, *sizes[:0:-1]])[::-1]  # combinations after which each gene moves on: the last one is fastest
     grid = (np.arange(problem.size)[:, None] // steps % sizes).astype(np.uint8)
@@ -116,6 +124,41 @@ def sample_new(problem: Problem, n: int, rng: np.random.Generator, seen: Seen) -
         rest = rest[seen.unknown(rest)]
         drawn.append(seen.new(rest[rng.permutation(len(rest))[:missing]]))
     return np.concatenate(drawn)
+
+
+def sample_within(problem: Problem, n: int, rng: np.random.Generator, seen: Seen, start: Genes) -> Genes:
+    """Up to n unseen architectures that keep every known limit; fewer only where no more are found.
+
+    Random ones at first. Where limits are so tight that these are too few, whoever breaks limits least is varied until limits
+    are kept, and whoever keeps them is varied further; those of `start` count, too. Nothing is remembered as seen.
+    """
+    listed = problem.size <= ENUMERABLE
+    drawn = everything(problem) if listed else np.concatenate([start, sample(problem, DRAWS, rng)])
+    within = _fresh_within(problem, drawn, seen)
+    best, excess = _nearest(problem, drawn, rng)
+    idle = 0
+    while not listed and len(within) < MORE * n and idle < TRIES:
+        mutants, first, second = (best[rng.integers(0, len(best), DRAWS // 2)] for _ in range(3))
+        children = np.concatenate([mutate(problem, mutants, 0.0, rng), crossover(problem, first, second, rng)])
+        before = len(within), excess
+        within = distinct(np.concatenate([within, _fresh_within(problem, children, seen)]))
+        best, excess = _nearest(problem, np.concatenate([best, children]), rng)
+        idle = idle + 1 if (len(within), excess) == before else 0
+    return np.asarray(within[rng.permutation(len(within))[:n]])
+
+
+def _fresh_within(problem: Problem, genes: Genes, seen: Seen) -> Genes:
+    """Those that keep every known limit and were not seen."""
+    kept = distinct(genes[problem.affordable(genes)])
+    return np.asarray(kept[seen.unknown(kept)])
+
+
+def _nearest(problem: Problem, genes: Genes, rng: np.random.Generator) -> tuple[Genes, float]:
+    """(the PARENTS that break known limits least, which of equal ones by chance; how far they break them in all)."""
+    genes = distinct(genes)
+    excess = np.nan_to_num(problem.excess(genes), nan=np.inf)
+    order = np.lexsort((rng.random(len(genes)), excess))[:PARENTS]
+    return genes[order], float(excess[order].sum())
 
 
 def _draw(problem: Problem, n: int, rng: np.random.Generator) -> Genes:

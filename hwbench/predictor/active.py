@@ -32,7 +32,7 @@ from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.op_latency import OpModel, known
 from hwbench.predictor.row_order import first_rows, random_order, space_filling
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.profile import ProfileResult, needed_specs, profile_specs
+from hwbench.profiler.profile import ProfileResult, doubts, needed_specs, profile_specs
 from hwbench.space import activity, slots
 from hwbench.space.base import Space
 
@@ -314,15 +314,18 @@ class _Table:
     """Rows measured by this call."""
     failed: dict[str, str] = field(default_factory=dict)
     doubtful: dict[str, str] = field(default_factory=dict)
+    """Of all its rows, worst first."""
     known_ms: np.ndarray = field(default_factory=lambda: np.empty(0))
 
     def take(self, done: ProfileResult) -> None:
         """Counts a batch that was measured."""
         self.device = done.device
         self.failed.update(done.failed)
-        self.doubtful.update(done.doubtful)
         self.measured += done.measured_rows
-        self.known_ms = latencies(Lut.read(self.path), self.specs, self.setting)
+        table = Lut.read(self.path)
+        rows = table.rows_at(self.setting)
+        self.doubtful = doubts([rows[spec.key] for spec in self.specs if spec.key in rows])
+        self.known_ms = latencies(table, self.specs, self.setting)
 
     @property
     def usable(self) -> np.ndarray:

@@ -12,7 +12,9 @@ import hashlib
 import io
 import json
 import shlex
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +36,13 @@ AnyCard = TypeVar("AnyCard", bound=Card)
 
 VERSION = 2
 CARD, ARRAYS = "card.json", "arrays.npz"
+MOST_BYTES = 1 << 28
+"""Of a predictor's arrays, unpacked: the largest shipped ones take a hundredth of it."""
+UNREADABLE = (
+    ValueError, EOFError, OSError, KeyError, TypeError, SyntaxError, NotImplementedError, OverflowError, MemoryError,
+    RecursionError, struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+"""What damaged archives and headers of arrays make numpy and zipfile raise."""
 TABLES = "HWBENCH_TABLES"
 """Names the folder of public tables, in the environment and in commands of cards."""
 
@@ -167,9 +176,13 @@ def read_arrays(folder: str | Path, card: Card, place: Workspace | None = None) 
     if hashlib.sha256(raw).hexdigest() != card.arrays_sha256:
         raise DataError(f"{stored_at} does not belong to its card (missing or edited). {again(card, place)}")
     try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > MOST_BYTES:
+            raise ValueError(f"{unpacked} bytes once unpacked, {MOST_BYTES} at most")
         with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
             return dict(stored)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise DataError(f"{stored_at} does not hold plain arrays ({error}). {again(card, place)}") from error
 
 

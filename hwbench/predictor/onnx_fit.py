@@ -10,7 +10,6 @@ is of no known family either.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from hwbench.core import conformal, registry, stats
 from hwbench.core.command import command, hint
 from hwbench.core.errors import MissingOps, UsageError
+from hwbench.core.files import scratch_folder
 from hwbench.core.progress import Tick, no_tick, step
 from hwbench.device import files as devices
 from hwbench.device.target import Target
@@ -198,8 +198,8 @@ def _kernels(architectures: Architectures, target: Target) -> dict[str, list[OpS
 def _reference_kernels(models: Sequence[Reference], target: Target) -> dict[str, list[OpSpec]]:
     """The kernels of every reference model."""
     found = {}
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder, step("reference models") as tick:
-        path = Path(folder) / "reference.onnx"
+    with scratch_folder() as folder, step("reference models") as tick:
+        path = folder / "reference.onnx"
         for at, model in enumerate(models):
             tick(at, len(models))
             path.write_bytes(model.build().SerializeToString())

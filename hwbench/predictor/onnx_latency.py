@@ -13,7 +13,6 @@ BERT: nothing). Nothing here is certified: intervals rest on families left out o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +23,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.command import Value, command, hint
 from hwbench.core.errors import DataError, HwbenchError, MissingOps, UsageError
-from hwbench.core.files import fingerprint
+from hwbench.core.files import fingerprint, scratch_folder
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.typed_json import encode
 from hwbench.device.agent.environment import Environment
@@ -328,8 +327,8 @@ def _known(detected: Detected) -> list[OpSpec]:
 
 def network_kernels(networks: Iterable[Network], target: Target) -> Iterator[Detected]:
     """Every network's kernels, as its exported file would have them."""
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-        path = Path(folder) / "network.onnx"
+    with scratch_folder() as folder:
+        path = folder / "network.onnx"
         for network in networks:
             with path.open("wb") as stream:
                 onnx_writer.write_model(network, target.setting, stream, light=True)

@@ -7,7 +7,6 @@ hwbench.predict(module, example=torch.randn(1, 3, 224, 224))  exported on the wa
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.files import scratch_folder
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
 from hwbench.network.spec import Setting
@@ -84,8 +84,8 @@ def predict(
         raise UsageError("A torch module needs `example`, what it is called with: its shapes decide the latency.")
     if batch is not None:
         raise UsageError(f"A torch module's batch is that of `example`; leave out batch={batch}.")
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-        path = Path(folder) / "module.onnx"
+    with scratch_folder() as folder:
+        path = folder / "module.onnx"
         _export(model, example, path)
         own = ModelFile(path, shapes or {}, fills or {})
         found = onnx_latency.predict_file(own, target, statistic, measure_missing, tick)

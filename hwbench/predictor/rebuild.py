@@ -10,13 +10,13 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hwbench.core import user_code
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import scratch_folder
 from hwbench.core.progress import Tick, no_tick, step
 from hwbench.core.workspace import Workspace
 from hwbench.predictor import card as cards
@@ -74,8 +74,7 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
     words = shlex.split(command.replace(f"${cards.TABLES}", str(tables)))
     if words[0] != "hwbench":
         raise DataError(f"{folder}: the card's command '{command}' is none of hwbench's.")
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as scratch:
-        root = Path(scratch)
+    with scratch_folder() as root:
         if "--out" in words:
             target = root / "predictor"
             words[words.index("--out") + 1] = str(target)

@@ -18,10 +18,11 @@ from typing import Any, BinaryIO
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.progress import Tick, no_tick, step
-from hwbench.device.agent.message import PROTOCOL, decode, encode
+from hwbench.device.agent.message import PROTOCOL, encode
 from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
 from hwbench.lut.sample import Sample, StartUp
+from hwbench.profiler import answers
 from hwbench.profiler.plan import Item, Plan, Progress, in_groups, in_order, wants
 from hwbench.profiler.policy import AGREEING, Policy
 
@@ -38,6 +39,8 @@ class WorkerProcess:
         self._transport = transport or Local()
         self._process = self._transport.start()
         try:
+            assert self._process.stdin is not None
+            os.set_blocking(self._process.stdin.fileno(), False)  # or a worker that takes nothing in would stop us, too
             self.environment = self._hello(runtime) | self._transport.environment()
         except BaseException:
             self.close(kill=True)
@@ -74,28 +77,46 @@ class WorkerProcess:
         """Sends a request, and what is attached to it, and waits for the answer.
 
         Raises:
-            WorkerLost: the process ended or stayed silent for longer than the time-out.
+            WorkerLost: the process ended, stayed silent for longer than the time-out, or answered what is no answer.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            _send(self._process.stdin, encode(message))
+            self._send(encode(message))
             for piece in iter(lambda: attached.read(1 << 20) if attached else b"", b""):
-                _send(self._process.stdin, piece)
+                self._send(piece)
         except BrokenPipeError:
             raise self._lost() from None
-        line = b""
-        end = time.monotonic() + self._timeout_s
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
+        try:
+            return answers.checked(str(message.get("ask")), self._line())
+        except WorkerLost:
+            self.close(kill=True)
+            raise
+
+    def _send(self, data: bytes) -> None:
+        """All of it, as the worker takes it in."""
+        assert self._process.stdin is not None
+        pipe, left = self._process.stdin.fileno(), memoryview(data)
+        while left:
+            if not select.select([], [pipe], [], self._timeout_s)[1]:
                 self.close(kill=True)
+                raise WorkerLost(HUNG, f"it took in nothing for {self._timeout_s:g} s")
+            with suppress(BlockingIOError):
+                left = left[os.write(pipe, left) :]
+
+    def _line(self) -> bytes:
+        """What the worker writes up to a line's end, within the time and the length that an answer may take."""
+        assert self._process.stdout is not None
+        pipe, line, end = self._process.stdout.fileno(), bytearray(), time.monotonic() + self._timeout_s
+        while not line.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([pipe], [], [], left)[0]:
                 raise WorkerLost(HUNG, f"no answer within {self._timeout_s:g} s")
-            piece = os.read(self._process.stdout.fileno(), 1 << 20)
+            piece = os.read(pipe, 1 << 20)
             if not piece:
                 raise self._lost()
             line += piece
-        return decode(line)
+            if len(line) > answers.LONGEST_BYTES:
+                raise answers.garbled(f"it is longer than {answers.LONGEST_BYTES} bytes")
+        return bytes(line)
 
     def _lost(self) -> WorkerLost:
         return WorkerLost(*self._transport.ending(self._process.wait()))
@@ -182,13 +203,6 @@ def _load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
         "expected": outputs,
     }
     return worker.ask(message)
-
-
-def _send(stream: Any, data: bytes) -> None:
-    """All of it: a pipe without a buffer may take a part."""
-    left = memoryview(data)
-    while left:
-        left = left[stream.write(left) :]
 
 
 def greet(plan: Plan) -> dict[str, Any]:
@@ -313,7 +327,10 @@ class _GroupRun:
             return self._failure(item, worker.token, REFUSED, answer["reason"], number)
         self._sampled = True
         where = (item.key, self._process, place, worker.token)
-        return _sample(where, _each(answer, item.copies), facts, item.key in self._linked)
+        sample = _sample(where, _each(answer, item.copies), facts, item.key in self._linked)
+        if (complaint := sample.complaint()) is not None:
+            raise answers.garbled(complaint)
+        return sample
 
     def _failure(self, item: Item, worker: str, status: str, reason: str, number: int = -1) -> Sample:
         return Sample(item.key, self._process, number, worker, status, reason=reason)

@@ -12,7 +12,6 @@ which branch is taken or how often a loop runs, nothing can be inferred: then th
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import scratch_folder
 from hwbench.core.progress import step
 from hwbench.network.kernel_canonical import canonical
 from hwbench.network.spec import OpSpec, Setting
@@ -103,8 +103,8 @@ def detect(
     engine = registry.get("runtime", runtime)
     if not hasattr(engine, "optimise"):
         raise UsageError(f"Runtime {runtime} does not tell what it makes of a model; use onnxruntime.")
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as scratch:
-        source = _Source(model, Path(scratch), engine, {"threads": setting.threads}, dict(shapes or {}), dict(fills or {}))
+    with scratch_folder() as scratch:
+        source = _Source(model, scratch, engine, {"threads": setting.threads}, dict(shapes or {}), dict(fills or {}))
         try:
             lighten(model, source.folder)
             taken = _inferred(source) or _run_once(source)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hwbench.core import registry
-from hwbench.core.files import writing
+from hwbench.core.files import scratch_folder, writing
 from hwbench.device.agent.message import CANARY, EMPTY
 from hwbench.network import onnx_writer, work
 from hwbench.network.graph import Network
@@ -173,7 +172,5 @@ def file_sha256(path: Path) -> str:
 @contextmanager
 def model_files(live: LiveTarget | None = None, strict: bool = True) -> Iterator[ModelFiles]:
     """A scratch folder for models of that target, gone afterwards."""
-    with writing(Path("a scratch folder for models")):
-        scratch = tempfile.TemporaryDirectory(prefix="hwbench-")
-    with scratch as folder:
-        yield ModelFiles(Path(folder), live, strict)
+    with scratch_folder() as folder:
+        yield ModelFiles(folder, live, strict)

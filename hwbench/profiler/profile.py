@@ -2,6 +2,7 @@
 
     hwbench profile --space autoformer-tiny          every op key the space can need
     hwbench profile --space autoformer-tiny --again  the same, measured anew; the older rows stay in the journal
+    hwbench profile --space autoformer-tiny --doubtful      goes on with the rows that were left in doubt
     hwbench profile --space autoformer-tiny --device pi4    over ssh, or under emulation, as its file says
 
 Killed at any moment, the next run continues where it was.
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.errors import UsageError
+from hwbench.core.errors import DataError, UsageError
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
 from hwbench.lut import fold
@@ -77,15 +80,16 @@ def profile(
     policy: Policy = Policy(),
     tick: Tick = no_tick,
     again: bool = False,
+    doubtful: bool = False,
 ) -> ProfileResult:
     """Measures every op the space can need into luts/<device>/<runtime>.parquet of the workspace.
 
-    Rows the workspace already has at the asked precision are not measured, unless `again` asks for a new edition
-    of them; shipped tables do not count.
+    Rows the workspace already has are not measured, unless `again` asks for a new edition of all of them, or `doubtful` for
+    more processes of those that do not agree as the policy asks; shipped tables do not count.
     """
     target = Target.of(device, runtime, setting, workspace)
     specs = needed_specs([space] if isinstance(space, str) else space, level)
-    return profile_specs(specs, target, policy, tick, again)
+    return profile_specs(specs, target, policy, tick, again, doubtful)
 
 
 def _item(spec: OpSpec, setting: Setting, files: ModelFiles) -> Item:
@@ -97,7 +101,12 @@ def _item(spec: OpSpec, setting: Setting, files: ModelFiles) -> Item:
 
 
 def profile_specs(
-    specs: Sequence[OpSpec], target: Target, policy: Policy = Policy(), tick: Tick = no_tick, again: bool = False
+    specs: Sequence[OpSpec],
+    target: Target,
+    policy: Policy = Policy(),
+    tick: Tick = no_tick,
+    again: bool = False,
+    doubtful: bool = False,
 ) -> ProfileResult:
     """The same for a list of ops, whoever chose them."""
     started = time.monotonic()
@@ -108,8 +117,11 @@ def profile_specs(
         items = [_item(spec, setting, files) for spec in specs]
         if policy.max_seconds is None:
             policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
+        if doubtful:
+            policy = replace(policy, patience=0)
         plan = live.plan(policy, files.references(), OPS_MEMORY_BYTES)
-        taken = measure_into(journal, items, setting, live.environment, plan, tick, again)
+        folded = {} if again or doubtful else _usable_rows(path, setting)
+        taken = measure_into(journal, items, setting, live.environment, plan, tick, again, folded)
         table = fold.fold(journal, path, live.environment, policy.precision)
     rows = table.rows_at(setting)
     mine = [rows[spec.key] for spec in specs]
@@ -120,6 +132,19 @@ def profile_specs(
         measured_rounds=len(taken),
         measured_rows=len({s.key for s in taken}),
         failed={row["key"]: f"{row['status']}: {row['reason']}" for row in mine if not luts.usable(row)},
-        doubtful={row["key"]: f"{row['verdict']}: {row['reason']}" for row in in_doubt(mine) if luts.usable(row)},
+        doubtful=doubts(mine),
         seconds=time.monotonic() - started,
     )
+
+
+def _usable_rows(path: Path, setting: Setting) -> dict[str, Mapping[str, Any]]:
+    """Op key -> row of what was folded before; what failed is tried again, and a damaged table is folded anew."""
+    with suppress(DataError):
+        rows = luts.Lut.read(path).rows_at(setting) if path.exists() else {}
+        return {key: row for key, row in rows.items() if luts.usable(row)}
+    return {}
+
+
+def doubts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Op key -> verdict and reason of rows that have a number and are not stable, worst first."""
+    return {row["key"]: f"{row['verdict']}: {row['reason']}" for row in in_doubt(rows) if luts.usable(row)}

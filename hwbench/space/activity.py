@@ -15,9 +15,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hwbench.core.errors import UsageError
+from hwbench.core.factors import Factor, spread
 from hwbench.space import elimination
 from hwbench.space.base import Population, Space
-from hwbench.space.elimination import Factor
 from hwbench.space.record import record
 
 JOINED_STATES = 4096
@@ -67,7 +67,7 @@ def _joined(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[Factor, ..
         return tuple((deciders, table.astype(np.uint8)) for deciders, table in factors)
     joint = np.zeros([sizes[gene] for gene in union], bool)
     for deciders, table in factors:
-        joint |= elimination.spread(table, deciders, union, sizes)
+        joint |= spread(table, deciders, union, sizes)
     return ((union, joint.astype(np.uint8)),)
 
 
@@ -116,7 +116,7 @@ def size(space: Space) -> int:
         (deciders, read), *others = places
         for other, table in others:
             union = tuple(sorted({*deciders, *other}))
-            either = elimination.spread(read, deciders, union, sizes) | elimination.spread(table, other, union, sizes)
+            either = spread(read, deciders, union, sizes) | spread(table, other, union, sizes)
             factors.append(((*union, len(sizes)), np.stack([either == 0, either == 1], axis=-1).astype(object)))
             deciders, read = (len(sizes),), np.arange(2, dtype=np.uint8)
             sizes.append(2)
@@ -124,8 +124,8 @@ def size(space: Space) -> int:
             factors.append((deciders, np.where(read == 1, sizes[gene], 1).astype(object)))
             continue
         union = tuple(sorted({*deciders, gene}))
-        first = elimination.spread(np.arange(sizes[gene]) == 0, (gene,), union, sizes)
-        factors.append((union, (first | (elimination.spread(read, deciders, union, sizes) == 1)).astype(object)))
+        first = spread(np.arange(sizes[gene]) == 0, (gene,), union, sizes)
+        factors.append((union, (first | (spread(read, deciders, union, sizes) == 1)).astype(object)))
     return int(elimination.total(factors, sizes, space.name))
 
 

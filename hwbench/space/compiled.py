@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwbench.core.errors import UsageError
+from hwbench.core.factors import Factor, spread
 from hwbench.network.spec import OpSpec
 from hwbench.space import activity, slots
 from hwbench.space.base import Population, Space
-from hwbench.space.elimination import Factor, least, spread
+from hwbench.space.elimination import least
 
 MERGED_ENTRIES = 4096
 """Largest merged table: 32 KiB of float64, what a first-level cache holds."""
@@ -36,7 +37,7 @@ class _Compiled(ABC):
     def __init__(self, space: Space, op_value: Callable[[Sequence[OpSpec]], np.ndarray], constant: float) -> None:
         self._space = space
         specs = slots.distinct_specs(space)
-        values = dict(zip(specs, np.asarray(op_value(specs), float), strict=True))
+        values = self._values = dict(zip(specs, np.asarray(op_value(specs), float), strict=True))
         tables: dict[tuple[int, ...], np.ndarray] = {}
         for slot in slots.slots(space):
             cells = [self.nothing if spec is None else self._repeated(values[spec], slot.repeat) for spec in slot.specs]
@@ -110,6 +111,14 @@ class CompiledSum(_Compiled):
 
     def _repeated(self, value: float, times: int) -> float:
         return times * value
+
+    def by_node(self, population: Population) -> dict[str, np.ndarray]:
+        """Node -> what it adds to every architecture, NaN where it is not there."""
+        found = {}
+        for slot in slots.slots(self._space):
+            cells = [math.nan if spec is None else self._repeated(self._values[spec], slot.repeat) for spec in slot.specs]
+            found[slot.node] = np.array(cells, float).reshape(slot.shape)[tuple(population[list(slot.genes)])]
+        return {node: np.broadcast_to(values, population.shape[1]) for node, values in found.items()}
 
     @property
     def tables(self) -> Mapping[tuple[int, ...], np.ndarray]:

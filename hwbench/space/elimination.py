@@ -12,16 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hwbench.core.errors import UsageError
+from hwbench.core.factors import Factor, spread
 
-Factor = tuple[tuple[int, ...], np.ndarray]
-"""(genes in order, an array over all their choices)."""
 MAX_ELIMINATION = 10_000_000
 """Entries of one joint table."""
-
-
-def spread(table: np.ndarray, genes: tuple[int, ...], union: tuple[int, ...], sizes: Sequence[int]) -> np.ndarray:
-    """The table with an axis for every gene of the union."""
-    return table.reshape([sizes[g] if g in genes else 1 for g in union])
 
 
 def eliminate(

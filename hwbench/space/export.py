@@ -10,7 +10,7 @@ import numpy as np
 from hwbench.core import registry
 from hwbench.core.command import extra, hint
 from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import writing
+from hwbench.core.files import replacing
 from hwbench.network.onnx_writer import write_model
 from hwbench.network.spec import Setting
 from hwbench.space import lowering as spaces
@@ -46,15 +46,8 @@ def export(
         raise UsageError(f"--index {index}: the file holds {len(architectures)} architectures, 0 to {len(architectures) - 1}.")
     network = spaces.lower(architectures.space, architectures.population[:, index]).network
     path = Path(out)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.part")
-        try:
-            with temporary.open("wb") as stream:
-                write_model(network, Setting(batch=batch), stream, _load_weights(weights))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with replacing(path) as stream:
+        write_model(network, Setting(batch=batch), stream, _load_weights(weights))
     return {
         "path": str(path),
         "space": architectures.space.name,

@@ -127,7 +127,7 @@ def _answer(e: Counted) -> Section:
         (asked.score_name, f"{winner['proxy']:.4g}", "stands in for accuracy" if asked.proxy else "accuracy"),
     ]
     text = (
-        f"The winner is the best network of {asked.space} that {e.result.evaluated:,} evaluations found within "
+        f"The winner is the best network of {asked.space} {e.result.found} within "
         f"{asked.asked}. It has {name} {winner[name]:.6g} ({first['how']}): the {e.word} of {at_most} was {e.verdict}."
     )
     notes = [asked.judged_note, *e.result.notes]

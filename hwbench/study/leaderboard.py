@@ -10,6 +10,7 @@ import platform
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from hwbench import __version__
+from hwbench.accuracy.benchmark.base import PERCENT
 from hwbench.core import markdown
 from hwbench.core.errors import UsageError
 from hwbench.core.files import atomic_write, write_json
 from hwbench.study import search_curves
 
 MARKS = (50, 100, 200, 500, 1000)
-"""Evaluations after which a search is looked at."""
+POOL_MARKS = (5, 10, 20, 50, 100)
+"""Evaluations after which a search is looked at; a search among the few networks of a sample earlier, and as often."""
 BUDGETS: tuple[int, ...] = (10, 25, 50)
 """Percentiles of the latencies of a table that serve as budgets."""
 GOAL = 0.99
@@ -190,7 +193,7 @@ def publish(
 
     Args:
         results: Of one table, the same devices and seeds.
-        about: What is the same for all of them: table, devices, seeds, command.
+        about: What is the same for all of them: table, devices, unit of accuracies, pool, marks, seeds, command.
         failed: Runs that found nothing, with their error.
         asked: Strategies that get a card.
         out: Folder.
@@ -199,7 +202,6 @@ def publish(
     settings = dict.fromkeys(run.setting for run in results)
     document: dict[str, Any] = {
         **about,
-        "marks": list(MARKS),
         "goal": GOAL,
         "strategies": strategies,
         "comparisons": _comparisons(results, strategies, settings),
@@ -213,11 +215,11 @@ def publish(
             stated = {name: found["hypervolume"] for name, found in there.items()}
             peers = [name for name in there if name.startswith(PEERS)]
             longest = max(found["evaluations"] for found in there.values())
-            atomic_write(out / f"{setting}.svg", search_curves.curves(MARKS, stated, OURS, peers, longest))
+            atomic_write(out / f"{setting}.svg", search_curves.curves(about["marks"], stated, OURS, peers, longest))
     atomic_write(out / "report.md", _report(document))
     for name in asked:
         if name in strategies:
-            card = {"kind": "validation", "strategy": name, **about, "marks": list(MARKS), "goal": GOAL}
+            card = {"kind": "validation", "strategy": name, **about, "goal": GOAL}
             write_json(_card_path(out, name), {**card, "figures": strategies[name], "versions": _versions()})
     return document
 
@@ -252,12 +254,21 @@ def _versions() -> dict[str, str]:
 # The report
 
 
+def sample_words(document: Mapping[str, Any]) -> str:
+    """What a search among the networks of a sample is; nothing where the table holds its space."""
+    if not document["pool"]:
+        return ""
+    known = ", ".join(f"{n} with {cost}" for cost, n in document["pool"].items())
+    return f"{document['table']} holds a sample of its space ({known}): strategies choose among these networks only."
+
+
 def _report(document: Mapping[str, Any]) -> str:
     """Markdown: one table per setting and quantity, paired differences, what failed."""
     parts = [
         markdown.heading(f"Search validated on {document['table']}"),
         f"{len(document['devices'])} devices ({', '.join(document['devices'])}), {document['seeds']} seeds. "
         "Brackets are 95 % intervals over seeds.",
+        *filter(None, [sample_words(document)]),
         markdown.code(document["command"]),
     ]
     for setting in dict.fromkeys(setting for values in document["strategies"].values() for setting in values):
@@ -275,13 +286,15 @@ def _setting(setting: str, document: Mapping[str, Any]) -> list[str]:
         parts.append(
             markdown.picture("what is missing after so many evaluations, with 95 % intervals over seeds", f"{setting}.svg")
         )
-    for name, table in (("hypervolume", _hypervolumes), ("regret", _regrets), ("broken", _broken)):
+    marks, unit = document["marks"], document["accuracy_unit"]
+    points = "accuracy points" if unit == PERCENT else unit
+    for name, table in (("hypervolume", _hypervolumes), ("regret", partial(_regrets, points)), ("broken", _broken)):
         there = {strategy: values for strategy, values in mine.items() if name in values}
-        parts += table(there) if there else []
+        parts += table(marks, there) if there else []
     pairs = [pair for pair in document["comparisons"] if pair["setting"] == setting]
     if pairs:
         parts.append(markdown.heading(f"`{OURS}` less each peer, setting `{setting}`", 3))
-        parts += [*_pairs("hypervolume", pairs), *_pairs("regret", pairs)]
+        parts += [*_pairs("hypervolume", points, marks, pairs), *_pairs("regret", points, marks, pairs)]
     return parts
 
 
@@ -289,45 +302,45 @@ Figures = Mapping[str, Mapping[str, Any]]
 """Strategy -> its figures in one setting."""
 
 
-def _hypervolumes(mine: Figures) -> list[str]:
+def _hypervolumes(marks: Sequence[int], mine: Figures) -> list[str]:
     title = f"Median hypervolume, % of the exact one; evaluations to {GOAL:.0%} (runs that reached it); own CPU ms of each"
     rows = []
     for strategy, values in mine.items():
         goal = values["evaluations_to_goal"]
         there = f"{_number(goal['median'], 0)} ({goal['reached']} of {goal['runs']})"
         rows.append([strategy, *_brackets(values["hypervolume"], 100), there, f"{values['own_ms_per_evaluation']:.2f}"])
-    return [title, markdown.table([*_columns("strategy"), f"to {GOAL:.0%}", "ms"], rows)]
+    return [title, markdown.table([*_columns("strategy", marks), f"to {GOAL:.0%}", "ms"], rows)]
 
 
-def _regrets(mine: Figures) -> list[str]:
+def _regrets(points: str, marks: Sequence[int], mine: Figures) -> list[str]:
     rows = []
     for strategy, values in mine.items():
         regret = values["regret"]
         rows.append([strategy, *_brackets(regret["all"])])
         for budget in (b for b in regret if b != "all"):
             rows.append([f"{strategy}, {budget}th percentile", *(_number(value) for value in regret[budget]["value"])])
-    title = "Mean regret, accuracy points, over all budgets; at each budget without its interval"
-    return [title, markdown.table(_columns("strategy"), rows)]
+    title = f"Mean regret, {points}, over all budgets; at each budget without its interval"
+    return [title, markdown.table(_columns("strategy", marks), rows)]
 
 
-def _broken(mine: Figures) -> list[str]:
+def _broken(marks: Sequence[int], mine: Figures) -> list[str]:
     rows = []
     for strategy, values in mine.items():
         far = [None if value is None else 100 * value for value in values["excess_where_broken"]]
         rows.append([strategy, *_brackets(values["broken"], 100)])
         rows.append([f"{strategy}, how far", *(_number(value) for value in far)])
     title = "Named winners that break the true budget, %; how far those break it, %"
-    return [title, markdown.table(_columns("strategy"), rows)]
+    return [title, markdown.table(_columns("strategy", marks), rows)]
 
 
-def _pairs(name: str, pairs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _pairs(name: str, points: str, marks: Sequence[int], pairs: Sequence[Mapping[str, Any]]) -> list[str]:
     """One row per peer, and the smallest lead over any of them."""
     pairs = [pair for pair in pairs if name in pair]
     if not pairs:
         return []
     told, times, sign = {
         "hypervolume": ("Hypervolume, % of the exact one: better above 0", 100, 1),
-        "regret": ("Regret, accuracy points: better below 0", 1, -1),
+        "regret": (f"Regret, {points}: better below 0", 1, -1),
     }[name]
     closest = []
     for i in range(len(MARKS)):
@@ -335,12 +348,12 @@ def _pairs(name: str, pairs: Sequence[Mapping[str, Any]]) -> list[str]:
         nearest = min(there, key=lambda pair: sign * pair[name]["value"][i], default=None)
         closest.append("-" if nearest is None else f"{_bracket(nearest[name], i, times)} {nearest['peer']}")
     rows = [[pair["peer"], *_brackets(pair[name], times)] for pair in pairs]
-    table = markdown.table(_columns("peer"), [*rows, ["**closest peer**", *closest]])
+    table = markdown.table(_columns("peer", marks), [*rows, ["**closest peer**", *closest]])
     return [f"{told}; means of paired differences.", table]
 
 
-def _columns(first: str) -> list[str]:
-    return [first, *(f"at {mark}" for mark in MARKS)]
+def _columns(first: str, marks: Sequence[int]) -> list[str]:
+    return [first, *(f"at {mark}" for mark in marks)]
 
 
 def _brackets(stated: Mapping[str, Any], times: float = 1.0) -> list[str]:

@@ -136,8 +136,8 @@ def _answer(e: Evidence) -> Section:
     values = json.loads(winner["architecture"])
     scalars = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, list))
     text = (
-        f"The winner ({scalars or 'choices below'}) is the best network of {e.space} that {e.result.evaluated:,} evaluations "
-        f"found with the {bound} of its latency within {budget} ms ({s}){also}. The prediction is "
+        f"The winner ({scalars or 'choices below'}) is the best network of {e.space} {e.result.found} "
+        f"with the {bound} of its latency within {budget} ms ({s}){also}. The prediction is "
         f"{ms(winner['predicted_ms'])} ms with an upper bound of {ms(winner['upper_ms'])} ms; measured end to end the network "
         f"takes {_measured(winner, s)} ms "
         f"({s} over {winner['processes']} fresh processes, {winner['samples']} samples): the {e.word} was {verdict}, "

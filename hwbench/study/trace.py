@@ -46,6 +46,31 @@ class Trace:
         return int(np.searchsorted(self.spent, evaluations + 1e-9, side="right"))
 
 
+def of_table(rows: Rows, networks: np.ndarray, told: Mapping[str, np.ndarray]) -> Query:
+    """What a table answers: the accuracy after a training as brief as wanted, or the next longer one it has, and costs.
+
+    Args:
+        rows: The table.
+        networks: Indices of the rows that count; other architectures are invalid, and cost as much.
+        told: Name of a cost -> its column.
+    """
+    counts = np.zeros(len(rows), bool)
+    counts[networks] = True
+    final = np.where(counts, rows.accuracy, np.nan)
+
+    def query(genes: Genes, wanted: np.ndarray) -> tuple[Values, np.ndarray]:
+        accuracy, done = rows.at(genes, final), np.ones(len(genes))
+        valid = ~np.isnan(accuracy)
+        for share in sorted(rows.partial, reverse=True):
+            some = wanted <= share + 1e-9
+            done[some] = share
+            accuracy[some] = rows.at(genes[some], rows.partial[share])
+        values = {"accuracy": accuracy, **{name: rows.at(genes, column) for name, column in told.items()}}
+        return {name: np.where(valid, column, np.nan) for name, column in values.items()}, done
+
+    return query
+
+
 def run(strategy: Strategy, query: Query, evaluations: int, batch: int = BATCH) -> Trace:
     """Lets a strategy ask until the evaluations are spent or it asks for nothing more.
 
@@ -112,7 +137,7 @@ def hypervolumes(trace: Trace, losses: np.ndarray, rows: Rows, device: str, mark
         marks: Evaluations after which the search is looked at.
     """
     mine = rows.usable(device)
-    exact = np.stack([rows.latency_of(device)[mine], -rows.accuracy[mine]], axis=1)
+    exact = np.stack([rows.cost_of(device)[mine], -rows.accuracy[mine]], axis=1)
     reference = exact.max(axis=0)
     share = pareto.hypervolume_trace(losses, reference) / pareto.hypervolume(exact, reference)
     there = np.flatnonzero(share >= GOAL)
@@ -140,7 +165,7 @@ def regrets(trace: Trace, under: Budget, rows: Rows, device: str, marks: Sequenc
     A network that breaks the budget has no regret (null): it is no answer.
     """
     mine = rows.usable(device)
-    best = float(rows.accuracy[mine][rows.latency_of(device)[mine] <= under.limit].max())
+    best = float(rows.accuracy[mine][rows.cost_of(device)[mine] <= under.limit].max())
     kept = (under.expected <= under.limit) & ~np.isnan(under.accuracy)
     score = np.where(kept, under.accuracy, -np.inf)
     regret: list[float | None] = []

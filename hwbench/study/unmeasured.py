@@ -131,7 +131,7 @@ def _answer(e: Unmeasured) -> Section:
         *limit_cards([each for each in e.verification.get("limits", []) if each["name"] != LATENCY], asked.word),
     ]
     text = (
-        f"The winner is the best network of {asked.space} that {e.result.evaluated:,} evaluations found with the "
+        f"The winner is the best network of {asked.space} {e.result.found} with the "
         f"{bound} of its latency on {asked.device} within {budget} ms. It was not measured: {why.rstrip('.')}. Every latency "
         "below is a prediction."
     )

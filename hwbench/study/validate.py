@@ -1,9 +1,13 @@
 """Searches where the true answer is known: a strategy asks a benchmark table, and its trace is compared with the exact front.
 
     hwbench validate --table nasbench201-cifar10 --device 1080ti_1 --strategy default --seeds 20 --out validation
+    hwbench validate --table vitbench-autoformer --cost flops_m --strategy default --strategy random
+    hwbench validate --table vitbench-autoformer --proxy dss-plus-plus --proxy snip      (proxy_ranks.py)
 
 The first query of an architecture costs one evaluation, repeats are free, and architectures that are no networks cost
-one and never score; a strategy that trains some only in part (its `fidelity`) pays that part. Settings that are never
+one and never score; a strategy that trains some only in part (its `fidelity`) pays that part, rounded up to what the table
+has. A table that holds a sample of its space is searched as a pool: strategies choose among the known networks only. What
+accuracy is weighed against is a device's latency or another cost (table_costs.py). Settings that are never
 compared with each other: `paid` (accuracy and latency are both learnt by asking, as peers do), `known` (latency is free,
 as with a compiled table) and `predicted` (latency is free but only predicted, from ten measurements of the device and what
 the other devices of the table did: once the plain prediction, once its upper bound stands for it; the true one stays
@@ -13,7 +17,7 @@ the same results.
 What is reported:
 - hypervolume of accuracy and latency, as a share of what the exact front has; reference: the slowest and the worst
 - evaluations until that share is 99 %
-- regret: accuracy points lost under a latency budget (10th, 25th, 50th percentile of the table's latencies)
+- regret: accuracy lost under a latency budget (10th, 25th, 50th percentile of the table's latencies)
 - how often the network named the best breaks the true budget, where latency is predicted
 - the strategy's own milliseconds (of processor time) per evaluation
 """
@@ -22,32 +26,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.benchmark.base import Benchmark, Rows, folder_of, grid_size
+from hwbench.accuracy.benchmark.base import Rows, folder_of, grid_size
 from hwbench.core import jsonl, registry
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
-from hwbench.core.genes import Genes
+from hwbench.core.files import only_writer
 from hwbench.core.process_pool import Workers
 from hwbench.core.progress import Tick, keep, no_tick, step
-from hwbench.optimize.problem import Values
+from hwbench.optimize import space_problem
+from hwbench.optimize.pool import Pool
+from hwbench.optimize.problem import MAX, MIN, Problem
 from hwbench.optimize.strategy.base import Strategy, make_strategy
-from hwbench.study import leaderboard, trace
-from hwbench.study.leaderboard import BUDGETS, MARKS, PLAIN, UPPER, Run
+from hwbench.study import leaderboard, proxy_ranks, table_costs, trace
+from hwbench.study.leaderboard import BUDGETS, MARKS, PLAIN, POOL_MARKS, UPPER, Run
 from hwbench.study.predicted_latency import other_devices, predicted
 
 SETTINGS = {"paid": ("paid",), "known": ("known",), "predicted": (PLAIN, UPPER)}
 """What may be asked for -> the ways it is run."""
 BUDGETED = 500
 """Evaluations after which a search under a budget ends: what it is about is clear long before."""
-LEAST_SHARE = 0.01
-"""Tables that hold less of their space cannot answer a search."""
+LEAST_SHARE, LEAST_POOL = 0.1, 10
+"""Tables that hold less of their space are a sample, a pool; so many networks are the fewest to choose among."""
 
 
 # One search
@@ -55,19 +61,21 @@ LEAST_SHARE = 0.01
 
 def run_one(run: Run, tables: Path) -> dict[str, Any]:
     """One search on a table, and how good it was."""
-    table: Benchmark = registry.get("benchmark", run.table)
-    rows = table.read(tables)
-    truth, mine = rows.latency_of(run.device), rows.usable(run.device)
+    rows = table_costs.read(run.table, tables, [run.device])
+    truth, mine = rows.cost_of(run.device), rows.usable(run.device)
     limit = None if run.budget is None else float(np.percentile(truth[mine], run.budget))
     expected = truth
     if run.setting in (PLAIN, UPPER):
         expected = predicted(run.table, run.device, run.seed, tables)[run.setting == UPPER]
-    strategy = _strategy(run, table, rows, expected, limit)
-    done = trace.run(strategy, _query(run, rows, told_latency=expected is truth), run.evaluations)
+    pool = pool_of(run.table, run.device, tables)
+    strategy = _strategy(run, rows, expected, limit, pool)
+    told = {_cost_name(rows, run.device): truth} if expected is truth else {}
+    done = trace.run(strategy, trace.of_table(rows, mine, told), run.evaluations)
     # A network counts when it is trained to the end.
     accuracy = np.where(done.share < 1, np.nan, done.values["accuracy"])
     latency = rows.at(done.genes, truth)
-    marks = [mark for mark in MARKS if mark <= run.evaluations]
+    reached = run.evaluations if pool is None else min(run.evaluations, len(pool))
+    marks = [mark for mark in (MARKS if pool is None else POOL_MARKS) if mark <= reached]
     cost = {
         "asked": len(accuracy),
         "spent": float(done.spent[-1]),
@@ -79,31 +87,41 @@ def run_one(run: Run, tables: Path) -> dict[str, Any]:
     return cost | trace.regrets(done, under, rows, run.device, marks)
 
 
-def _strategy(run: Run, table: Benchmark, rows: Rows, expected: np.ndarray, limit: float | None) -> Strategy:
-    """The run's strategy on the front, or on accuracy under a limit; latency is known to it unless it pays for it."""
-    return make_strategy(
-        run.strategy,
-        table.genes,
-        {"accuracy": "max", "latency_ms": "min"} if limit is None else {"accuracy": "max"},
-        {} if limit is None else {"latency_ms": limit},
-        {} if run.setting == "paid" else {"latency_ms": lambda genes: rows.at(genes, expected)},
-        run.seed,
+@lru_cache(maxsize=16)
+def pool_of(table: str, cost: str, tables: Path) -> Pool | None:
+    """The networks that searches choose among, where the table is a sample; None where it holds the space.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    rows = table_costs.read(table, tables, [cost])
+    mine = rows.usable(cost)
+    if len(mine) >= LEAST_SHARE * grid_size(registry.get("benchmark", table).genes):
+        return None
+    if len(mine) < LEAST_POOL:
+        raise UsageError(f"{table} holds {len(mine)} networks with {cost}; a search needs {LEAST_POOL} to choose among.")
+    if not rows.space:
+        return Pool(rows.genes[mine])
+    return Pool(rows.genes[mine], space_problem.problem(registry.get("space", rows.space), {"accuracy": MAX}).canonical)
+
+
+def _cost_name(rows: Rows, cost: str) -> str:
+    """What strategies are told a cost is called."""
+    return "latency_ms" if cost in rows.latency_ms else cost
+
+
+def _strategy(run: Run, rows: Rows, expected: np.ndarray, limit: float | None, pool: Pool | None) -> Strategy:
+    """The run's strategy on the front, or on accuracy under a limit; the cost is known to it unless it pays for it."""
+    name = _cost_name(rows, run.device)
+    problem = Problem(
+        registry.get("benchmark", run.table).genes,
+        {"accuracy": MAX, name: MIN} if limit is None else {"accuracy": MAX},
+        {} if limit is None else {name: limit},
+        {} if run.setting == "paid" else {name: lambda genes: rows.at(genes, expected)},
+        pool=pool,
     )
-
-
-def _query(run: Run, rows: Rows, told_latency: bool) -> trace.Query:
-    """What the table answers, with the accuracy of a training as brief as wanted."""
-
-    def query(genes: Genes, wanted: np.ndarray) -> tuple[Values, np.ndarray]:
-        values, done = rows.query(genes, run.device), np.ones(len(genes))
-        for share, accuracy in rows.partial.items():
-            some = (wanted >= share) & (wanted < 1)
-            done[some] = share
-            values["accuracy"][some] = rows.at(genes[some], accuracy)
-        values["accuracy"][np.isnan(values["latency_ms"])] = np.nan
-        return values if told_latency else {"accuracy": values["accuracy"]}, done
-
-    return query
+    made: Strategy = registry.make("strategy", run.strategy, problem=problem, rng=np.random.default_rng(run.seed))
+    return made
 
 
 # All searches
@@ -123,9 +141,6 @@ class Plan:
 
     def check(self) -> None:
         """Refuses what cannot be run on any table."""
-        if self.evaluations < MARKS[0]:
-            least = f"at least {MARKS[0]}, where a search is first looked at"
-            raise UsageError(f"evaluations must be {least}, got {self.evaluations}.")
         for setting in self.settings:
             if setting not in SETTINGS:
                 raise UsageError(registry.unknown("setting", setting, SETTINGS))
@@ -133,22 +148,42 @@ class Plan:
             if not 0 < budget < 100:
                 raise UsageError(f"A budget is a percentile of the latencies, between 0 and 100; got {budget}.")
         if not self.devices or not self.strategies or not self.settings:
-            raise UsageError("Give at least one device, one strategy and one setting.")
+            raise UsageError("Give at least one device (or another cost), one strategy and one setting.")
 
-    def check_table(self, rows: Rows) -> None:
-        """Refuses what cannot be run on this one."""
-        genes = registry.get("benchmark", self.table).genes
-        for device in self.devices:
-            share = len(rows.usable(device)) / grid_size(genes)
-            if share < LEAST_SHARE:
-                raise UsageError(
-                    f"{self.table} holds {share:.1g} of its architectures on {device}: a search would find nothing but holes; "
-                    "choose a table that holds all of them."
-                )
-            if "predicted" in self.settings:
-                other_devices(rows, device)
+    def fitted(self, rows: Rows, tables: Path) -> Plan:
+        """The plan for this table: no longer than its pool is large; refuses what cannot be run on it."""
+        pools = {cost: pool_of(self.table, cost, tables) for cost in self.devices}
+        sizes = [len(pool) for pool in pools.values() if pool is not None]
+        if sizes and len(sizes) < len(pools):
+            whole = next(cost for cost, pool in pools.items() if pool is None)
+            raise UsageError(f"{self.table} holds a sample of its space with some of these, but all with {whole}: ask apart.")
+        least = (POOL_MARKS if sizes else MARKS)[0]
+        if self.evaluations < least:
+            raise UsageError(
+                f"evaluations must be at least {least}, where a search is first looked at, got {self.evaluations}."
+            )
+        for device in self.devices if "predicted" in self.settings else ():
+            if device not in rows.latency_ms:
+                raise UsageError(f"{device} is no device of {self.table}: setting 'predicted' is about its devices only.")
+            other_devices(rows, device)
         for strategy in self.strategies:
-            make_strategy(strategy, genes, {"accuracy": "max"})
+            make_strategy(strategy, registry.get("benchmark", self.table).genes, {"accuracy": "max"})
+        return replace(self, evaluations=min(self.evaluations, *sizes)) if sizes else self
+
+    def about(self, rows: Rows, tables: Path) -> dict[str, Any]:
+        """What is the same for all searches."""
+        pool = pool_of(self.table, self.devices[0], tables)
+        return {
+            "table": self.table,
+            "data_sha256": rows.fingerprint(self.devices),
+            "devices": list(self.devices),
+            "costs": [name for name in self.devices if name not in rows.latency_ms],
+            "accuracy_unit": rows.unit,
+            "pool": None if pool is None else {cost: len(rows.usable(cost)) for cost in self.devices},
+            "marks": list(MARKS if pool is None else POOL_MARKS),
+            "seeds": self.seeds,
+            "command": self.command(rows),
+        }
 
     def runs(self) -> list[Run]:
         """Every search, in the order of the report."""
@@ -172,13 +207,13 @@ class Plan:
         mine = {run for run in results if run.table == self.table and run.device in self.devices and run.seed < self.seeds}
         return {run: results[run] for run in (*(r for r in runs if r in mine), *sorted(mine.difference(runs), key=repr))}
 
-    @property
-    def command(self) -> str:
+    def command(self, rows: Rows) -> str:
         """The command line that asks for it."""
         return command(
             "validate",
             table=self.table,
-            device=self.devices,
+            device=[name for name in self.devices if name in rows.latency_ms],
+            cost=[name for name in self.devices if name not in rows.latency_ms],
             strategy=self.strategies,
             seeds=self.seeds,
             evaluations=self.evaluations,
@@ -187,10 +222,10 @@ class Plan:
         )
 
 
-@registry.takes(table="benchmark", strategy="strategy")
+@registry.takes(table="benchmark", strategy="strategy", proxy="proxy")
 def validate(
     table: str,
-    device: str | Sequence[str],
+    device: str | Sequence[str] = (),
     strategy: str | Sequence[str] = "default",
     seeds: int = 20,
     evaluations: int = 1000,
@@ -201,6 +236,9 @@ def validate(
     workers: int = 1,
     executor: Executor | None = None,
     tick: Tick = no_tick,
+    cost: str | Sequence[str] = (),
+    proxy: str | Sequence[str] = (),
+    workspace: str | Path = ".",
 ) -> dict[str, Any]:
     """Runs what the log in `out` lacks, and writes report.md, summary.json and a card per strategy beside it.
 
@@ -219,32 +257,38 @@ def validate(
         workers: Processes; the results do not depend on it.
         executor: Anyone's own executor, instead of processes here.
         tick: Progress.
+        cost: Instead of a latency, or beside: `params_m`, `flops_m`, `latency_ms@DEVICE` by its predictor; one or several.
+        proxy: Training-free scores to be held against the accuracies, one or several; then no searches are run.
+        workspace: Where terms that proxies measure are kept.
 
     Raises:
         UsageError: an unknown table, device, strategy or setting, a missing package or folder, or too few evaluations.
     """
     if seeds < 1 or workers < 1:
         raise UsageError(f"seeds and workers must be at least 1, got {seeds} and {workers}.")
-    devices, strategies = ([given] if isinstance(given, str) else list(dict.fromkeys(given)) for given in (device, strategy))
-    plan = Plan(table, devices, strategies, seeds, evaluations, settings, budgets)
+    devices, costs, strategies, proxies = map(_listed, (device, cost, strategy, proxy))
+    if proxies:
+        if devices or costs:
+            raise UsageError("Proxies are held against accuracies alone, searches against a cost: ask for them apart.")
+        return proxy_ranks.validate_proxies(table, proxies, folder_of(tables).resolve(), workspace, workers, tick)
+    plan = Plan(table, _listed([*devices, *costs]), strategies, seeds, evaluations, settings, budgets)
     plan.check()
     for kind, name in [("benchmark", table), *(("strategy", each) for each in strategies)]:
         if executor is None:
             registry.require_registered(kind, name)
     folder = folder_of(tables).resolve()
     with step(f"reading {table}"):
-        rows = registry.get("benchmark", table).read(folder)
-    plan.check_table(rows)
-    results, failed = _results(plan.runs(), folder, Path(out), workers, executor, tick)
-    about = {
-        "table": table,
-        "data_sha256": rows.fingerprint(devices),
-        "devices": devices,
-        "seeds": seeds,
-        "command": plan.command,
-    }
+        rows = table_costs.read(table, folder, plan.devices)
+        plan = plan.fitted(rows, folder)
+    with only_writer(Path(out) / "runs"):
+        results, failed = _results(plan.runs(), folder, Path(out), workers, executor, tick)
     with step("writing the report"):
-        return leaderboard.publish(plan.reported(results), about, failed, strategies, Path(out))
+        return leaderboard.publish(plan.reported(results), plan.about(rows, folder), failed, strategies, Path(out))
+
+
+def _listed(given: str | Sequence[str]) -> list[str]:
+    """One name or several, each once."""
+    return [given] if isinstance(given, str) else list(dict.fromkeys(given))
 
 
 def _results(

@@ -11,7 +11,7 @@ import unittest
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from hwbench.core import registry
 from hwbench.core.errors import HwbenchError
@@ -82,7 +82,7 @@ class Contract:
                 f"{self.kind} {self.called}, {member}: expected {error.__name__} ('{pattern}'), nothing was raised"
             )
 
-    def skip(self, reason: str) -> None:
+    def skip(self, reason: str) -> NoReturn:
         """Ends the check: it cannot be made here."""
         raise unittest.SkipTest(reason)
 

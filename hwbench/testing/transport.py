@@ -15,10 +15,10 @@ from typing import Any
 from hwbench.core import registry
 from hwbench.device.agent.message import PROTOCOL, decode, encode
 from hwbench.device.files import Device, local_name
-from hwbench.device.transport.base import CRASHED, DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
+from hwbench.device.transport.base import CRASHED, DISCONNECTED, GARBLED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.testing.base import Contract, cases
 
-STATUSES = (CRASHED, HUNG, REFUSED, DISCONNECTED, UNREACHABLE)
+STATUSES = (CRASHED, HUNG, REFUSED, GARBLED, DISCONNECTED, UNREACHABLE)
 RUNTIME = "onnxruntime"
 
 

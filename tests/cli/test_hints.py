@@ -58,6 +58,8 @@ NOT_RUN = {
     "device/emulator.py:_require_tools": PACKAGES,
     "device/emulator.py:find": EMULATOR,
     "device/reached.py:reached": BOARD,
+    "accuracy/supernet/bert/folder.py:FolderTokenizer.__init__": PACKAGES,
+    "accuracy/supernet/bert/folder.py:_stored": PACKAGES,
     "network/torch_view.py:imported": PACKAGES,
     "optimize/cost_kind.py:_check_emulated": EMULATOR,
     "optimize/latency_loss.py:_torch": PACKAGES,
@@ -69,6 +71,7 @@ NOT_RUN = {
     "predictor/onnx_fit.py:_require_prices": "asks for a grid of kernels again: half an hour",
     "predictor/onnx_latency.py:OnnxLatency._require": "asks for a grid of kernels again: half an hour",
     "space/export.py:_load_weights": PACKAGES,
+    "study/compress.py:_require_torch": PACKAGES,
     "study/compare_runtimes.py:compare": A_FORM,
     "study/quickstart.py:_describe": EMULATOR,
     "study/verify.py:verify": "no error: what is found again needs another search",
@@ -250,6 +253,18 @@ def test_a_table_that_is_newer_than_its_predictor(fitted):
     (said,) = [line for line in ask(*SEARCH).splitlines() if "is newer than this predictor" in line]
     paste(said)
     assert "is newer than this predictor" not in ask(*SEARCH[:-1], "another")
+
+
+@runs("cli/profile.py:_say_how_to_go_on")
+def test_rows_that_were_left_in_doubt(here, monkeypatch, fast_policy):
+    profile = ("profile", *OWN)
+    with monkeypatch.context() as patch:
+        one = replace(fast_policy, min_processes=1, max_processes=1)
+        patch.setattr("hwbench.profiler.policy.Policy", lambda *_, **__: one)
+        said = ask(*profile)
+    assert "only 1 of 3 processes" in said
+    assert "; 0 measured now" in ask(*profile)
+    assert re.search(r"; [1-9]\d* measured now", paste(said))
 
 
 # Searches

@@ -92,6 +92,20 @@ def test_one_long_word_is_folded_and_text_is_no_markup(capsys):
     assert "[bold]x[/bold]" in "".join(lines)
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_sentences_are_wrapped_on_a_terminal_and_commands_never(capsys, monkeypatch, terminal):
+    sentence, command = (
+        "note: " + "three processes lie apart " * 6,
+        "Run: hwbench fit --space bert --workspace '" + "a b/" * 30 + "'",
+    )
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    console.say(sentence + command)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines) == sentence + command
+    assert (len(lines) > 2, lines[-1] == command) == (terminal, terminal)
+    assert not terminal or max(map(len, lines[:-1])) <= 80
+
+
 def test_shares_are_in_percent():
     told = console.error_row({"n": 4, "mean_abs_error": 0.034, "bias": -0.01, "kendall_tau": 0.98})
     assert told == {"n": 4, "mean_abs_error": "3.40%", "bias": "-1.00%", "kendall_tau": 0.98}

@@ -121,7 +121,7 @@ def test_show_has_the_rows_of_a_table_or_an_edition(path):
 def test_a_bad_name_is_one_line_and_one_document(path):
     env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
     command = [sys.executable, "-m", "hwbench.cli.main", "lut", "diff", str(path), f"{path}@9", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if not line.startswith("["))  # where it is slow, it tells of progress
     assert line.startswith(f"hwbench: {path} has no edition '@9'; there is @1 (edition 1, 3 rows, ")

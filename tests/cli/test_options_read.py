@@ -134,6 +134,7 @@ def test_options_that_are_read_in_some_cases_are_refused_in_the_others():
 CONTRARY = {
     ("list", "workspace"): ["ops"],
     ("profile", "again"): ["--until", "p95 error < 3 %"],
+    ("profile", "doubtful"): ["--again"],
     ("lut diff", "everything"): ["--json"],
     ("predict", "layers"): ["--json"],
     ("search", "proxy"): ["--accuracy", "x"],
@@ -184,6 +185,32 @@ def test_numbers_out_of_range_are_refused(wrong):
             assert said.startswith(f"{option.opts[0]} {kind(wrong)} is out of range: give a ")
             tried += 1
     assert tried
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["profile", "--threads", "two"], "Invalid value for '--threads': "),
+        (["profile", "--spce", "bert"], "No such option: --spce"),
+        (["profile", "--space"], "Option '--space' requires an argument."),
+        (["sample"], "Missing option '--space'. What there is: hwbench sample --help"),
+        (["lut", "diff", "a", "b", "c"], "Got unexpected extra argument"),
+        (["profil"], "No such command 'profil'. Did you mean 'profile'"),
+        (["lut", "shw"], "No such command 'shw'. Did you mean 'show'"),
+        (["--verson"], "No such option: --verson"),
+    ],
+)
+def test_what_is_not_understood_is_one_line(line, said):
+    told = refused(*line)
+    assert told.startswith(said)
+    assert told.endswith(" --help")
+
+
+@pytest.mark.parametrize("line", [[], ["lut"], ["device"]])
+def test_a_noun_alone_is_answered_with_its_help(line):
+    done = CliRunner().invoke(APP, line)
+    assert "Usage: " in done.output
+    assert done.exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import public_tables
 import pytest
 from cells import write
 from typer.testing import CliRunner
@@ -120,3 +121,36 @@ def test_tables_are_listed_with_their_size():
 def test_kinds_answer_to_what_they_were_called_before(kind, before):
     now, then = (json.loads(run("list", name, "--json").stdout.splitlines()[-1]) for name in (kind, before))
     assert now == then != []
+
+
+def test_proxies_are_held_against_a_table(tmp_path):
+    asked = ("validate", "--table", "vitbench-pit", "--proxy", "depth", "--tables", public_tables.folder())
+    shown = run(*asked, "--workspace", tmp_path).stdout
+    assert "40 networks of pit-ti" in " ".join(shown.split())
+    assert "within cells" in shown
+    assert "flops" in shown
+    document = json.loads(run(*asked, "--workspace", tmp_path, "--json").stdout.splitlines()[-1])
+    assert set(document["proxies"]) == {"params", "flops", "depth", "width"}
+    assert document["proxies"]["params"]["params_held_fixed"]["value"] is None
+
+
+def test_a_sample_is_searched_as_a_pool_with_a_cost_of_its_networks(tmp_path):
+    asked = ("validate", "--table", "vitbench-pit", "--cost", "params_m", "--strategy", "random", "--seeds", 2)
+    shown = run(*asked, "--evaluations", 20, "--tables", public_tables.folder(), "--out", tmp_path).stdout
+    assert "vitbench-pit, 1 devices, 2 seeds, params_m known: hypervolume %" in " ".join(shown.split())
+    assert "strategies choose among these networks only" in " ".join(shown.split())
+    assert "at 20" in shown
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "validate needs --device or --cost as well"),
+        (["--proxy", "params", "--cost", "params_m"], "validate --proxy does not read --cost"),
+        (["--cost", "params_m", "--workspace", "."], "validate does not read --workspace"),
+        (["--cost", "grams"], "Unknown device 'grams'"),
+    ],
+)
+def test_what_is_weighed_against_what_is_asked_for(more, message):
+    with pytest.raises(UsageError, match=message):
+        run("validate", "--table", "vitbench-pit", "--tables", public_tables.folder(), *more)

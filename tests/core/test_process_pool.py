@@ -82,7 +82,7 @@ def test_a_script_without_its_guard_is_told_so(tmp_path):
     """Its processes execute it again, and are not allowed to start others while they begin."""
     (tmp_path / "script.py").write_text(UNGUARDED)
     env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
-    done = subprocess.run([sys.executable, tmp_path / "script.py"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0
     assert done.stdout.startswith("A process could not be started: a script that uses workers needs `if __name__")
 

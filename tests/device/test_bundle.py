@@ -107,7 +107,7 @@ def path(built, tmp_path_factory) -> Path:
 
 
 def test_it_imports_nothing_heavy_even_where_that_is_installed(path):
-    done = subprocess.run([sys.executable, "-c", TELLING, path], input=HELLO, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", TELLING, path], input=HELLO, capture_output=True, timeout=300, check=False)
     assert decode(done.stdout)["status"] == "ok", done.stdout
     assert done.stderr.decode() == "imported: []\n"
 
@@ -164,7 +164,7 @@ def test_an_agent_ends_those_before_it_and_no_wrapper_of_its_own(path, tmp_path)
 
 def look(folder: Path, part: str = ".part", wanted: str = "", module: str = "numpy") -> dict:
     command = [sys.executable, "-", folder, "agent.pyz", part, wanted, module]
-    done = subprocess.run(command, input=bundle.PROBE, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=bundle.PROBE, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 

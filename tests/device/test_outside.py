@@ -72,7 +72,7 @@ def test_a_runtime_from_elsewhere_goes_with_the_agent_and_answers_there(package,
     (tmp_path / "agent.pyz").write_bytes(content)
     hello = {"ask": "hello", "runtime": "mine", "class": "elsewhere_parts.runtime:Elsewhere", "arguments": {"factor": 3}}
     command = [sys.executable, "-I", str(tmp_path / "agent.pyz")]  # -I: nothing of ours is on its path
-    done = subprocess.run(command, input=encode(hello), capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, input=encode(hello), capture_output=True, timeout=300, check=True)
     answer = decode(done.stdout)
     assert (answer["status"], answer["environment"]["runtime"], answer["environment"]["runtime_version"]) == (
         "ok",

@@ -25,6 +25,10 @@ BOTH = {"accuracy": "max", "latency_ms": "min"}
         ({"limits": {"latency_ms": "12"}}, "must be a finite number, got '12'"),
         ({"known": {"energy": len}}, "'energy' is neither an objective nor limited; those are accuracy, latency_ms"),
         ({"known": {"latency_ms": 12.0}}, "'latency_ms' must be a function"),
+        ({"additive": {"energy": []}}, "additive: 'energy' is neither an objective nor limited"),
+        ({"additive": {"accuracy": [((0,), np.zeros(2))]}}, r"a table of 'accuracy' over genes \[0\] has shape \[2\]"),
+        ({"additive": {"accuracy": [((1, 0), np.zeros((2, 3)))]}}, r"over genes \[1, 0\]"),
+        ({"refusals": [((2,), np.zeros(2))]}, r"a table of 'refusals' over genes \[2\]"),
     ],
 )
 def test_a_problem_that_makes_no_sense_is_refused(arguments, message):
@@ -83,3 +87,34 @@ def test_violations_are_relative_sums_towards_the_forbidden_side():
     told = problem.complete(np.zeros((4, 2), np.uint8), values)
     assert problem.violation(told).tolist() == [0, 0.5 + 0.25, 0.25, np.inf]
     assert problem.order(told).tolist() == [0, 2, 1, 3]
+
+
+def test_a_sum_that_is_beyond_a_limit_by_rounding_keeps_it():
+    """0.1 + 0.2 within 0.3."""
+    problem = Problem(GENES, BOTH, {"latency_ms": 0.3, "accuracy": 0.1 + 0.2})
+    told = {"accuracy": np.array([0.3, 0.3, 0.3 - 1e-9]), "latency_ms": np.array([0.1 + 0.2, 0.3 + 1e-9, 0.3])}
+    assert (problem.violation(told) > 0).tolist() == [False, True, True]
+
+
+def test_what_was_not_evaluated_as_it_breaks_a_limit_stands_where_that_puts_it():
+    """Behind all that keep the limits and before what is broken more; what fails within the limits is last, as ever."""
+    problem = Problem(GENES, {"accuracy": "max"}, {"latency_ms": 10})
+    told = {
+        "accuracy": np.array([50, np.nan, np.nan, np.nan, 90, 60]),
+        "latency_ms": np.array([9, 12, 11, 9, 13, np.nan]),
+    }
+    assert problem.violation(told).tolist() == pytest.approx([0, 0.2, 0.1, np.inf, 0.3, np.inf])
+    assert problem.order(told).tolist() == [0, 2, 1, 4, 3, 5]
+    assert problem.invalid(told).tolist() == [False, True, True, True, False, True]
+
+
+def test_known_limits_are_looked_at_before_anything_is_evaluated():
+    known = {"latency_ms": lambda genes: genes.sum(axis=1) * 1.0}
+    problem = Problem(GENES, {"accuracy": "max"}, {"latency_ms": 2, "energy": 5}, known)
+    genes = np.array([[0, 1], [2, 0], [2, 1]], np.uint8)
+    assert problem.excess(genes).tolist() == [0, 0, 0.5]
+    assert problem.affordable(genes).tolist() == [True, True, False]
+    assert problem.bounded
+    unknown = Problem(GENES, {"accuracy": "max"}, {"energy": 5})
+    assert unknown.excess(genes).tolist() == [0, 0, 0]
+    assert not unknown.bounded

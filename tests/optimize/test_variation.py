@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hwbench.core.genes import keys
 from hwbench.optimize.problem import MOST_CHOICES, Problem
-from hwbench.optimize.variation import Seen, crossover, everything, mutate, neighbours, sample, sample_new
+from hwbench.optimize.variation import Seen, crossover, everything, mutate, neighbours, sample, sample_new, sample_within
 
 OBJECTIVES = {"accuracy": "max"}
 
@@ -134,3 +134,46 @@ def test_new_samples_exhaust_a_small_space(request, kind, n):
 def test_new_samples_of_a_large_space_come_in_full():
     problem = Problem([(f"g{i}", 3) for i in range(40)], OBJECTIVES)
     assert len(sample_new(problem, 5000, np.random.default_rng(5), Seen())) == 5000
+
+
+# Within known limits
+
+NOBODY = np.empty((0, 40), np.uint8)
+
+
+def limited(most: float) -> Problem:
+    """Forty genes of four choices; the price is their sum, so that random ones cost 60 and next to none less than 40."""
+    price = {"price": lambda genes: genes.sum(axis=1, dtype=float)}
+    return Problem([(f"g{i}", 4) for i in range(40)], OBJECTIVES, {"price": most}, price)
+
+
+@pytest.mark.parametrize("most", [60, 30, 5, 1])
+def test_architectures_within_a_limit_are_found_however_tight_it_is(most):
+    problem = limited(most)
+    found = sample_within(problem, 20, np.random.default_rng(0), Seen(), NOBODY)
+    assert (len(found), len(set(keys(found)))) == (20, 20)
+    assert (found.sum(axis=1) <= most).all()
+    again = sample_within(problem, 20, np.random.default_rng(0), Seen(), NOBODY)
+    assert np.array_equal(found, again)
+
+
+def test_they_are_not_all_alike():
+    """Every gene takes other choices than 0 in some of them, and no two of them differ in a place or two alone."""
+    found = sample_within(limited(30), 50, np.random.default_rng(1), Seen(), NOBODY)
+    assert ((found > 0).mean(axis=0) > 0.05).all()
+    assert np.median([(one != other).sum() for one in found for other in found]) > 8
+
+
+def test_as_many_as_there_are_and_what_was_seen_is_not_drawn_again():
+    """With a limit of 1: nothing, or one gene at 1."""
+    problem, seen = limited(1), Seen()
+    first = seen.new(sample_within(problem, 30, np.random.default_rng(0), seen, NOBODY))
+    rest = sample_within(problem, 30, np.random.default_rng(0), seen, first)
+    assert (len(first), len(rest)) == (30, 11)
+    assert not len(sample_within(limited(-1), 5, np.random.default_rng(0), Seen(), NOBODY))
+
+
+def test_a_small_space_is_listed(deep):
+    problem = Problem(deep.genes, OBJECTIVES, {"depth": 0}, {"depth": lambda genes: genes[:, 0] * 1.0}, depth_rules)
+    found = sample_within(problem, 50, np.random.default_rng(0), Seen(), np.empty((0, 4), np.uint8))
+    assert sorted(map(tuple, found)) == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0)]

@@ -194,7 +194,7 @@ def test_what_cannot_be_judged_is_refused(tmp_path):
 
 
 def test_a_group_that_cannot_be_measured_is_said(tiny_workspace, tmp_path, fast_policy, monkeypatch):
-    root = shutil.copytree(tiny_workspace, tmp_path / "workspace")
+    root, whole = (shutil.copytree(tiny_workspace, tmp_path / name) for name in ("workspace", "whole"))
     path = root / "luts" / files.local_name() / "onnxruntime.parquet"
     table = Lut.read(path)
     kept = {k: row for k, row in table.rows.items() if not k[0].startswith("classifier_head")}
@@ -202,7 +202,7 @@ def test_a_group_that_cannot_be_measured_is_said(tiny_workspace, tmp_path, fast_
     def refused(specs, *args, **kwargs):
         Lut(path, table.environment, kept).write(path)
         heads = {s.key: "failed: no such kernel" for s in specs if s.op == "classifier_head"}
-        done = hwbench.profile(TINY, workspace=tiny_workspace, policy=fast_policy)
+        done = hwbench.profile(TINY, workspace=whole, policy=fast_policy)
         return type(done)(**{**vars(done), "failed": heads})
 
     monkeypatch.setattr(active, "profile_specs", refused)

@@ -236,9 +236,9 @@ def test_a_state_without_pieces_is_restored_as_work_of_one_piece():
 def test_it_answers_hundreds_of_ops_at_once(many):
     model = fitted(many[0], many[1], trees=False)
     model.predict(many[0])
-    started = time.perf_counter()
+    started = time.thread_time()  # what others do on this machine is not counted
     model.predict(many[0])
-    assert time.perf_counter() - started < 0.5  # seen: 5 ms
+    assert time.thread_time() - started < 0.5  # seen: 5 ms
 
 
 @pytest.mark.parametrize(("specs", "ms"), [([], []), (GRID[:2], [1.0]), (GRID[:2], [1.0, 0.0]), (GRID[:1], [float("nan")])])

@@ -116,7 +116,7 @@ def test_start_ups_are_three_and_their_median_counts(document):
     assert document["peak_memory_bytes"] == max(s["memory_bytes"] for s in starts)
 
 
-def test_a_workspace_holds_the_file_of_its_device_and_what_was_measured(tmp_path):
+def test_a_workspace_holds_the_file_of_its_device_and_what_was_measured(tmp_path, nothing_packaged):
     place = tmp_path / "place"
     measure(model(tmp_path / "a.onnx", 2, 3), policy=ONE, workspace=place)
     name = files.local_name()

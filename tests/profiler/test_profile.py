@@ -24,7 +24,7 @@ from hwbench.profiler.policy import Policy
 from hwbench.profiler.profile import needed_specs
 from hwbench.profiler.resume import _editions_to_take
 
-SPACE = "autoformer-tiny"
+SPACE, OTHER = "autoformer-tiny", "nasbench201"
 KEYS = {spec.key for spec in needed_specs([SPACE])}
 
 
@@ -77,6 +77,14 @@ def test_a_complete_table_is_not_measured_again_unless_asked(workspace, fast_pol
         table_of(journal, again.path, environment, fast_policy.precision, asked).write(workspace / "asked.parquet")
         assert Lut.read(workspace / "asked.parquet").rows == expected.rows
     assert newest.rows != table.rows
+
+
+def test_a_damaged_table_is_folded_anew(workspace, fast_policy):
+    path = journal_of(workspace).path.with_name("onnxruntime.parquet")
+    rows = Lut.read(path).rows
+    path.write_bytes(path.read_bytes()[:1000])
+    hwbench.profile(SPACE, workspace=workspace, policy=fast_policy)
+    assert Lut.read(path).rows.keys() == rows.keys()
 
 
 def test_an_interrupted_again_goes_on_with_its_edition(workspace, fast_policy):
@@ -151,11 +159,41 @@ def test_a_level_nobody_knows_is_named():
         needed_specs([SPACE], "layers")
 
 
-def test_rows_that_cannot_be_trusted_are_told(workspace, fast_policy):
-    one_process = replace(fast_policy, min_processes=1, max_processes=1)
-    root = workspace.parent / "other"
-    shutil.copytree(workspace / "devices", root / "devices")
-    done = hwbench.profile(SPACE, workspace=root, policy=one_process)
+@pytest.fixture(scope="module")
+def once_each(tiny_workspace, fast_policy, tmp_path_factory) -> Path:
+    """A workspace whose rows were measured by one process each, which is too few for any of them."""
+    root = tmp_path_factory.mktemp("once")
+    shutil.copytree(tiny_workspace / "devices", root / "devices")
+    done = hwbench.profile(SPACE, workspace=root, policy=replace(fast_policy, min_processes=1, max_processes=1))
     assert set(done.doubtful) == KEYS
     assert all("only 1 of 3 processes" in why for why in done.doubtful.values())
     assert done.failed == {}
+    return root
+
+
+@pytest.fixture
+def in_doubt(once_each, tmp_path) -> Path:
+    return shutil.copytree(once_each, tmp_path / "in doubt")
+
+
+def test_rows_left_in_doubt_are_told_and_left_unless_asked_for(in_doubt, fast_policy):
+    new = {spec.key for spec in needed_specs([OTHER])} - KEYS
+    left = hwbench.profile([SPACE, OTHER], workspace=in_doubt, policy=fast_policy)
+    assert (left.rows, left.measured_rows, left.measured_rounds) == (18 + len(new), len(new), 3 * len(new))
+    assert set(left.doubtful) >= KEYS
+    more = hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy, doubtful=True)
+    assert (more.measured_rounds, more.measured_rows) == (2 * 18, 18)
+    assert taken(journal_of(in_doubt), 1) > PLANNED  # and the new rows
+    assert not [why for why in more.doubtful.values() if "of 3 processes" in why and "only" in why]
+    assert hwbench.profile([SPACE, OTHER], workspace=in_doubt, policy=fast_policy).measured_rounds == 0
+
+
+def test_what_was_interrupted_goes_on_where_doubtful_rows_are_left(in_doubt, fast_policy):
+    with pytest.raises(Stop):
+        hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy, tick=stop_after(5), doubtful=True)
+    journal = journal_of(in_doubt)
+    begun = {key for (key, process, _), n in taken(journal, 1).items() if process == 1 and n == 1}
+    assert len(begun) == 5
+    done = hwbench.profile(SPACE, workspace=in_doubt, policy=fast_policy)
+    assert done.measured_rows == 5
+    assert taken(journal, 1) == Counter(place for place in PLANNED if place[0] in begun or place[1] == 0)

@@ -87,14 +87,14 @@ from hwbench.profiler.policy import Policy
 from hwbench.lut.table import Lut
 
 policy = Policy(precision=9e9, min_processes=3, max_processes=3, rounds=2, burst_ms=0, burst_readings=1, reading_ms=0,
-                warmup_ms=0, warmup_limit_ms=0, canary_ms=0.1, timeout_s=4)
+                warmup_ms=0, warmup_limit_ms=0, canary_ms=0.1, timeout_s=8)
 done = hwbench.profile(sys.argv[2], runtime="faulty", workspace=sys.argv[1], policy=policy)
 rows = {key: row for (key, _), row in Lut.read(done.path).rows.items()}
 print(json.dumps({"done": dataclasses.asdict(done), "rows": rows}, default=str))
 """
 KILLED = "worker ended by signal 9 (killed; out of memory?)"
 SEGFAULT = "worker ended by signal 11 (segmentation fault)"
-HUNG = "no answer within 4 s"
+HUNG = "no answer within 8 s"
 EXPECTED = {
     "killed when loaded": ("crashed", KILLED),
     "killed when sampled": ("crashed", KILLED),

@@ -91,7 +91,7 @@ class Run:
         return workers
 
     def end(self) -> int:
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)
         self.stdout.close()
         self.stderr.close()
         return code

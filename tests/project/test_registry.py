@@ -364,7 +364,7 @@ def copy(tmp_path):
         head = f"import hwbench; assert hwbench.__file__.startswith({str(tmp_path)!r}), hwbench.__file__\n"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-W", "error", "-c", head + script]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
     return run
 

@@ -27,20 +27,25 @@ def test_another():
 HAS = "assert True"
 
 
-def run(folder: Path, missing: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, missing: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(TESTS.format(missing=missing))
     environment = {**os.environ, "CI": "", "PYTHONPATH": str(ROOT), **env}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "."]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *words, "."]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+TWO = ("--numprocesses", "2", "--dist", "loadfile")
+"""As `make test` runs them."""
+
+
+@pytest.mark.parametrize("words", [(), TWO])
 @pytest.mark.parametrize("missing", ["pytest.skip('no sshd')", "raise unittest.SkipTest('no sshd')"])
-def test_ci_fails_for_what_was_not_set_up_and_says_what(tmp_path, missing):
-    done = run(tmp_path, missing, CI="true")
+def test_ci_fails_for_what_was_not_set_up_and_says_what(tmp_path, missing, words):
+    done = run(tmp_path, missing, *words, CI="true")
     assert done.returncode == 1, done.stdout
     assert "skipped for what CI must set up (tests/skips.py)" in done.stdout
     assert "[2] Skipped: no sshd" in done.stdout or "[2] no sshd" in done.stdout
-    assert run(tmp_path, missing).returncode == 0
+    assert run(tmp_path, missing, *words).returncode == 0
 
 
 def test_ci_takes_the_reasons_that_are_listed(tmp_path):

@@ -48,14 +48,9 @@ def active(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def gpu(document: dict[str, Any]) -> dict[str, Any]:
-    return {"data": document, **{name: part for name, part in document.items() if isinstance(part, list)}}
-
-
 PUBLISHED: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], dict[str, Any]]] = {
     "accuracy": ("accuracy-2026-11-16/accuracy", dict, {}),
     "active_profiling": ("active-2026-11-16/active", active, {"space": "nasvit", "runtime": "onnxruntime"}),
-    "gpu_operators": ("gpu-2026-11-16/gpu", gpu, {}),
     "hat": ("hat-2026-11-16/hat", lambda found: {f"{t['task']}-{t['device']}": t for t in found["tables"]}, {"seeds": 5}),
     "objectives": ("objectives-2026-11-16/objectives", objectives, {"seeds": 5}),
     "readme_figures": ("study-2026-11-16/study", dict, {}),

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import public_tables
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -15,10 +16,12 @@ from studies import provenance
 from studies.__main__ import every
 from studies.harness import TRIAL
 from studies.options import BRIEF
+from studies.table_claims import CELLS
 from tests import setups
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
+TINY_CLAIMS = ("best-of-n nasbench-bert", "linas nasbench-bert flops_m", "hurdles nasbench-nlp", "strategies vitbench-pit")
 campaign = pytest.mark.skipif(os.environ.get("HWBENCH_CAMPAIGN") != "1", reason="long: make campaign runs it")
 
 
@@ -65,9 +68,9 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "equal_work", "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise",
-        "objectives", "own_benchmark",
-        "readme_figures", "real_models", "search", "spaces", "targets", "transfer", "trust",
+        "accuracy", "active_profiling", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
+        "machine_noise", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
+        "t_razor_search", "table_claims", "targets", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -75,11 +78,15 @@ def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
         assert len(study.title) < 128
 
 
+OWN_PARSER = ("harness.py", "options.py", "bare_machine.py")
+"""The last one runs before anything is installed."""
+
+
 def test_studies_import_nothing_from_tests():
     for path in (provenance.ROOT / "studies").glob("*.py"):
         text = path.read_text()
         assert "from tests" not in text, path
-        assert "import argparse" not in text or "ArgumentParser(" not in text or path.name in ("harness.py", "options.py"), path
+        assert "import argparse" not in text or "ArgumentParser(" not in text or path.name in OWN_PARSER, path
 
 
 def test_machine_noise(tmp_path):
@@ -92,8 +99,9 @@ def test_hat(tmp_path):
 
 
 def test_gpu_operators(tmp_path):
-    text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"))
-    assert "| nvidia-a100-pcie-40gb | train | linear |" in text
+    stages = ("--stage", "data", "--stage", "turing")
+    text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"), *stages)
+    assert "| nvidia-tesla-t4 | train | linear |" in text
 
 
 def test_transfer(tmp_path):
@@ -108,6 +116,22 @@ def test_search(tmp_path):
     assert (tmp_path / "whole" / "report.md").exists()
 
 
+def test_table_claims(tmp_path):
+    """On the tables written here; NAS-Bench-201 and Penn Treebank need the public ones."""
+    words = [word for stage in TINY_CLAIMS for word in ("--stage", stage)]
+    text = run("table_claims", tmp_path, "--tables", public_tables.folder(), *words)
+    for claim in ("Claim 19", "Claim 23", "Claim 25", "Strategies on tables that hold a sample"):
+        assert f"## {claim}" in text
+    assert "| linas-ridge |" in text
+    assert (tmp_path / "strategies" / "vitbench-pit" / "report.md").exists()
+
+
+def test_table_claims_on_cells(tmp_path):
+    words = [word for stage in ("zero-reward 2080ti_1", f"hurdles {CELLS}") for word in ("--stage", stage)]
+    text = run("table_claims", tmp_path, "--tables", tables_of("nasbench201", "help", "oneproxy"), *words)
+    assert "| 2080ti_1 | 5 | reinforce | zeroed |" in text
+
+
 def test_active_profiling(workspace, tmp_path):
     assert "| space-filling |" in run(
         "active_profiling", tmp_path, "--workspace", workspace, "--space", "autoformer-tiny", "--networks", 4
@@ -118,6 +142,14 @@ def test_objectives(workspace, tmp_path):
     text = run("objectives", tmp_path, "--workspace", workspace, "--measure")
     assert "ProxylessNAS latency loss" in text
     assert (tmp_path / "evolution-50" / "search.json").exists()
+
+
+def test_exact_oracle(tmp_path):
+    pytest.importorskip("torch", reason="needs torch: pip install 'hwbench-nas[torch]'")
+    text = run("exact_oracle", tmp_path)
+    assert "60 architectures paid for, 60 of them within the limit, 0 asked for beyond it" in text
+    assert text.count("| nasbench201 |") == 1
+    assert "block scores of 30 networks, averaged, make the table" in text
 
 
 def test_spaces(workspace, tmp_path):
@@ -133,6 +165,14 @@ def test_readme_figures(tmp_path):
     assert "| torchscript |" in text
     code = STUDIES["readme_figures"].main(["--tiny", "--out", str(tmp_path), "--stage", "budgets"])
     assert code in (0, 1)  # measured so briefly, a certified bound may keep no budget at all
+
+
+@campaign
+@pytest.mark.slow  # three searches, each of which checks its shortcut on 48 networks
+def test_t_razor_search(workspace, tmp_path):
+    text = run("t_razor_search", tmp_path, "--workspace", workspace)
+    assert "| block-evolution-random | 60 |" in text
+    assert (tmp_path / "random" / "verification.json").exists()
 
 
 @campaign

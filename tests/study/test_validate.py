@@ -154,16 +154,16 @@ def test_predictions_are_close_and_their_upper_bounds_hold(tables, rows):
 def test_the_true_latency_is_never_told_where_it_is_predicted(tables, rows, monkeypatch):
     seen = []
 
-    def watched(name, genes, objectives, limits, known, seed):
-        strategy = make_strategy(name, genes, objectives, limits, known, seed)
+    real = validate._strategy
+
+    def watched(run, rows, expected, limit, pool):
+        strategy = real(run, rows, expected, limit, pool)
         tell = strategy.tell
-        strategy.tell = lambda asked, values: (
-            seen.append((asked, set(values), known["latency_ms"](asked))),
-            tell(asked, values),
-        )
+        known = strategy._problem.known["latency_ms"]
+        strategy.tell = lambda asked, values: (seen.append((asked, set(values), known(asked))), tell(asked, values))
         return strategy
 
-    monkeypatch.setattr(validate, "make_strategy", watched)
+    monkeypatch.setattr(validate, "_strategy", watched)
     plain, upper = predicted_latency.predicted(TABLE, "chip", 0, tables)
     for setting, expected in ((PLAIN, plain), (UPPER, upper)):
         seen.clear()
@@ -339,7 +339,10 @@ def test_a_worker_lost_in_the_middle_costs_its_item_only():
     [
         ({"device": "toaster"}, "Unknown device 'toaster'. "),
         ({"device": []}, "at least one device"),
-        ({"table": "nasbench301"}, "Unknown benchmark 'nasbench301'. Did you mean nasbench201-"),
+        ({"device": [], "cost": "weight"}, "Unknown device 'weight'. "),
+        ({"cost": "params_m", "settings": ["predicted"]}, "params_m is no device of nasbench201-cifar10"),
+        ({"proxy": "params"}, "ask for them apart"),
+        ({"table": "nasbench202-cifar10"}, "Unknown benchmark 'nasbench202-cifar10'. Did you mean nasbench201-"),
         ({"strategy": "nsga3"}, "Unknown strategy 'nsga3'. Did you mean nsga2"),
         ({"strategy": "evolution:population=0"}, "population and parents must be at least 1"),
         ({"settings": ["guessed"]}, "Unknown setting 'guessed'. Available: known, paid, predicted"),
@@ -357,7 +360,7 @@ def test_bad_input_is_answered_before_anything_runs(tables, tmp_path, arguments,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_full_of_holes_is_refused(tmp_path):
+def test_a_sample_of_two_networks_is_refused(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -367,7 +370,7 @@ def test_a_table_full_of_holes_is_refused(tmp_path):
     columns |= {column: [100.0, 200.0] for column in DEVICES.values()} | {"val_top1": [60.0, 65.0]}
     (tmp_path / "accel_nasbench").mkdir()
     pq.write_table(pa.table(columns), tmp_path / "accel_nasbench" / "arch_accuracy_throughput.parquet")
-    with pytest.raises(UsageError, match="a search would find nothing but holes"):
+    with pytest.raises(UsageError, match="holds 2 networks with a100; a search needs 10 to choose among"):
         small(tmp_path, tmp_path / "out", table="accel_nasbench", device="a100")
 
 

@@ -1,7 +1,8 @@
-"""What a benchmark table is: architectures with their accuracy and their latency on several devices, all measured before.
+"""What a benchmark table is: architectures with their accuracy and what they cost, measured by others before.
 
 Tables are not part of hwbench: they are read from `--tables DIR` or the folder named by HWBENCH_TABLES. A search is
-validated by letting it ask the table; what the best answer is, the table tells too.
+validated by letting it ask the table; what the best answer is, the table tells too. A table of networks that hwbench can
+build (`proxy_table`) also judges training-free scores.
 """
 
 from __future__ import annotations
@@ -9,21 +10,27 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from hwbench.core import pareto, registry
-from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core import pareto, registry, schema
+from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.genes import ENUMERABLE, Genes, keys
+from hwbench.space.base import Population, Space
+
+PERCENT = "%"
 
 
 class Benchmark(Protocol):
-    """The contract of a benchmark table."""
+    """The contract of a benchmark table.
+
+    One whose networks hwbench can build also has `proxy_table(folder) -> ProxyTable`.
+    """
 
     name: str
     genes: tuple[tuple[str, int], ...]
@@ -38,16 +45,71 @@ class Benchmark(Protocol):
 
 
 @dataclass(frozen=True)
+class ProxyTable:
+    """Networks of a space and what they were found to be worth by training: what training-free scores are judged by."""
+
+    name: str
+    """Of the file: the same for all its variants."""
+    space: Space
+    population: Population
+    """uint8[genes, n]: canonical, each network once."""
+    accuracies: Mapping[str, np.ndarray]
+    """What was trained for -> one number per network, the higher the better; NaN where it was not trained."""
+    published: Mapping[str, np.ndarray]
+    """Training-free scores and sizes as their authors published them; NaN where there is none."""
+    cells: np.ndarray
+    """str[n]: networks of equal depth and width have the same; a score earns its place by its ranks within these."""
+
+    def __len__(self) -> int:
+        return int(self.population.shape[1])
+
+    def rows(self, accuracy: str, unit: str = PERCENT) -> Rows:
+        """The same as a table that searches ask, by one of its accuracies."""
+        genes = np.ascontiguousarray(self.population.T)
+        return Rows(genes, self.accuracies[accuracy], {}, space=self.space.name, unit=unit)
+
+
+def proxy_table(name: str, tables: str | Path | None = None) -> ProxyTable:
+    """The networks of a registered table, with every accuracy it has of them.
+
+    Raises:
+        UsageError: an unknown table, one whose networks no space of hwbench holds, or a missing file.
+    """
+    benchmark = registry.get("benchmark", name)
+    if not hasattr(benchmark, "proxy_table"):
+        known = [each for each in registry.names("benchmark") if hasattr(registry.get("benchmark", each), "proxy_table")]
+        raise UsageError(
+            f"hwbench cannot build the networks of {name}: no space holds them, so no proxy can score them. "
+            f"Tables of networks: {', '.join(registry.shown('benchmark', each) for each in known)}."
+        )
+    table: ProxyTable = benchmark.proxy_table(folder_of(tables))
+    return table
+
+
+def cells_of(space: Space, population: Population, names: Sequence[str]) -> np.ndarray:
+    """str[n]: what each architecture chose of the genes with these labels, such as `embed_dim 192, depth 12`."""
+    labels = [gene.label for gene in space.genes]
+    chosen = [[f"{name} {space.genes[at].choices[i]}" for i in population[at]] for name in names for at in [labels.index(name)]]
+    return np.array([", ".join(parts) for parts in zip(*chosen, strict=True)])
+
+
+@dataclass(frozen=True)
 class Rows:
     """Every architecture of a table."""
 
     genes: Genes
     accuracy: np.ndarray
-    """Percent; NaN for architectures that are no networks (disconnected)."""
+    """In `unit`, the higher the better; NaN for architectures that are no networks (disconnected) or were not trained."""
     latency_ms: Mapping[str, np.ndarray]
     """Device -> milliseconds; NaN where not measured."""
     partial: Mapping[float, np.ndarray] = field(default_factory=dict)
     """Share of the training -> accuracy after it."""
+    costs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What else the table states of every network, such as `params_m`."""
+    space: str = ""
+    """The space whose genes these are; nothing where hwbench cannot build the networks."""
+    unit: str = PERCENT
+    """Of accuracies."""
 
     def __len__(self) -> int:
         return len(self.genes)
@@ -57,6 +119,10 @@ class Rows:
         if device not in self.latency_ms:
             raise UnknownName(f"{registry.unknown('device', device, self.latency_ms)} Those are the devices of the table.")
         return self.latency_ms[device]
+
+    def cost_of(self, name: str) -> np.ndarray:
+        """Latency on a device, or another cost of the table."""
+        return self.costs[name] if name in self.costs else self.latency_of(name)
 
     def find(self, genes: Genes) -> np.ndarray:
         """Index of each architecture; -1 where the table does not hold it."""
@@ -98,19 +164,19 @@ class Rows:
         accuracy, latency = self.at(genes, self.accuracy), self.at(genes, self.latency_of(device))
         return {"accuracy": accuracy, "latency_ms": np.where(np.isnan(accuracy), np.nan, latency)}
 
-    def usable(self, device: str) -> np.ndarray:
-        """Indices of the networks measured on a device."""
-        return np.flatnonzero(~np.isnan(self.accuracy) & ~np.isnan(self.latency_of(device)))
+    def usable(self, cost: str) -> np.ndarray:
+        """Indices of the networks with an accuracy and that cost: a device they were measured on, or another one."""
+        return np.flatnonzero(~np.isnan(self.accuracy) & ~np.isnan(self.cost_of(cost)))
 
-    def fingerprint(self, devices: Sequence[str]) -> str:
-        """SHA-256 of architectures, accuracies and the latencies of these devices: which data a result rests on."""
-        columns = [self.accuracy, *(self.latency_of(device) for device in devices)]
+    def fingerprint(self, costs: Sequence[str]) -> str:
+        """SHA-256 of architectures, accuracies and these costs or latencies on devices: which data a result rests on."""
+        columns = [self.accuracy, *(self.cost_of(cost) for cost in costs)]
         return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in (self.genes, *columns))).hexdigest()
 
-    def front(self, device: str) -> np.ndarray:
-        """Indices of the exact front of accuracy and latency, fastest first."""
-        mine = self.usable(device)
-        front = pareto.front(np.stack([self.latency_of(device)[mine], -self.accuracy[mine]], axis=1))
+    def front(self, cost: str) -> np.ndarray:
+        """Indices of the exact front of accuracy and latency (or another cost), fastest first."""
+        mine = self.usable(cost)
+        front = pareto.front(np.stack([self.cost_of(cost)[mine], -self.accuracy[mine]], axis=1))
         return np.asarray(mine[front])
 
 
@@ -140,3 +206,33 @@ def require(folder: Path, *names: str) -> list[Path]:
 def grid_size(genes: tuple[tuple[str, int], ...]) -> int:
     """Number of combinations."""
     return math.prod(size for _, size in genes)
+
+
+def gene_sizes(space: str) -> tuple[tuple[str, int], ...]:
+    """The genes of a space as a table states them."""
+    return tuple((gene.label, len(gene.choices)) for gene in registry.get("space", space).genes)
+
+
+def read_columns(path: Path, names: Iterable[str]) -> dict[str, list[Any]]:
+    """Columns of a Parquet file, a value per row; None where a row has none.
+
+    Raises:
+        DataError: it lacks one.
+    """
+    data = schema.read_table(path)
+    wanted = list(names)
+    if lacking := next((name for name in wanted if name not in data.column_names), None):
+        raise DataError(f"{path.parent.name}/{path.name} has no column {lacking}; it has {', '.join(data.column_names)}.")
+    return {name: data.column(name).to_pylist() for name in wanted}
+
+
+def numbers(data: Mapping[str, Sequence[Any]], column: str, file: str) -> np.ndarray:
+    """A column of numbers; NaN where a row has none.
+
+    Raises:
+        DataError: a value is something else, or infinite; the message names its row.
+    """
+    for row, value in enumerate(data[column]):
+        if value is not None and (not isinstance(value, int | float) or math.isinf(value)):
+            raise DataError(f"{file}, row {row + 1}: {column} is {value!r}, which is no finite number.")
+    return np.array([np.nan if value is None else value for value in data[column]], float)

@@ -70,4 +70,4 @@ def _read(folder: Path, accuracy: str) -> Rows:
     def score(epochs: int) -> np.ndarray:
         return np.where(valid, rows[f"{accuracy}_test_acc_{epochs}ep"].to_numpy(), np.nan)
 
-    return Rows(genes, score(200), latency, {12 / 200: score(12)})
+    return Rows(genes, score(200), latency, {12 / 200: score(12)}, space="nasbench201")

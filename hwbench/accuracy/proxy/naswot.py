@@ -16,6 +16,7 @@ class Naswot(NetworkProxy):
     """How well a network tells samples apart before it has learnt anything."""
 
     unit = "log |det| of the kernel of activation patterns"
+    tells_blocks = False
 
     def measure(self, fresh: FreshNetwork) -> Measured:
         """One pass forward."""

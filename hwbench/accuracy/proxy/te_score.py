@@ -28,6 +28,7 @@ class TeScore(NetworkProxy):
     unit = "rank by condition number + rank by linear regions"
     terms = ("condition", "regions")
     ranked = True
+    tells_blocks = False
 
     def measure(self, fresh: FreshNetwork) -> Measured:
         """A pass forward and backward per sample, and one forward for the patterns."""

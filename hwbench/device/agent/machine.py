@@ -80,5 +80,5 @@ class Watch:
         wall, own = time.perf_counter() - self._wall, time.process_time() - self._own
         busy, throttles = busy_seconds(), throttle_count()
         others = None if busy is None or self._busy is None else round(max(0.0, (busy - self._busy - own) / wall), 3)
-        heated = None if throttles is None or self._throttles is None else throttles - self._throttles
+        heated = None if throttles is None or self._throttles is None else max(0, throttles - self._throttles)
         return {"other_cores": others, "throttled": heated}

@@ -42,9 +42,16 @@ def decode(line: bytes) -> dict[str, Any]:
     """The message of a line.
 
     Raises:
-        ValueError: the line is torn or not an object.
+        ValueError: the line is torn, not an object, nested too deep, or holds what JSON has no number for.
     """
-    message = json.loads(line)
+    try:
+        message = json.loads(line, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
     if not line.endswith(b"\n") or not isinstance(message, dict):
         raise ValueError("not a whole message")
     return message
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number")

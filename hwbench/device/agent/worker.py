@@ -6,12 +6,14 @@ a device with Python 3.9. Whatever native libraries print goes to stderr; the an
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import hashlib
 import importlib
 import math
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -128,6 +130,10 @@ def _preparation(scenario: str) -> Callable[[], None] | None:
         gap_s = float(scenario[len("paced-") : -len("ms")]) / 1e3
         return lambda: time.sleep(gap_s)
     return None
+
+
+SET_PARENT_DEATH_SIGNAL = 1
+"""Of Linux's prctl."""
 
 
 class Worker:
@@ -349,8 +355,23 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         answers.flush()
 
 
+def end_with_parent() -> None:
+    """Has the kernel end this process when the one that started it ends, even while a model runs that never returns.
+
+    Linux alone can; elsewhere a worker ends at the next request that does not come.
+    """
+    parent = os.getppid()
+    try:
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:  # it ended before the kernel was told
+        os._exit(1)
+
+
 def main() -> None:
     """Takes the pipe for itself and serves; ends without a word when the host is gone."""
+    end_with_parent()
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

@@ -16,13 +16,17 @@ from hwbench.core.errors import UsageError
 from hwbench.device.files import Device
 
 SIGNALS = {signal.SIGKILL: "killed; out of memory?", signal.SIGSEGV: "segmentation fault", signal.SIGILL: "illegal instruction"}
-CRASHED, HUNG, REFUSED = "crashed", "hung", "refused"
+CRASHED, HUNG, REFUSED, GARBLED = "crashed", "hung", "refused", "garbled"
 DISCONNECTED, UNREACHABLE = "disconnected", "unreachable"
 """Of these two no item is to blame: what was taken stays, and the rest is taken once the device answers again."""
 
 
+LONGEST_TEXT = 1000
+"""Characters of what a device says that are shown."""
+
+
 class WorkerLost(Exception):
-    """The worker crashed, hung, refused, or its device is gone; `status` says which."""
+    """The worker crashed, hung, refused, answered nonsense, or its device is gone; `status` says which."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -71,6 +75,12 @@ def for_device(device: Device, runtime: str) -> Transport:
 
     found: Transport = registry.make("transport", device.reach, device=device, runtime=runtime)
     return found
+
+
+def printable(text: str) -> str:
+    """What a device said, as it may be shown on a terminal: no escape sequences, no line breaks, no endless text."""
+    shown = "".join(each if each.isprintable() else " " for each in text[:LONGEST_TEXT])
+    return shown + ("..." if len(text) > LONGEST_TEXT else "")
 
 
 def popen(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:

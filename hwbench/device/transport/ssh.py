@@ -13,21 +13,25 @@ device has none with its hash, and its exit code tells a worker that died there 
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
 import shlex
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from hwbench.core.errors import DataError
 from hwbench.device.agent import bundle
 from hwbench.device.files import Device
-from hwbench.device.transport.base import DISCONNECTED, REFUSED, UNREACHABLE, WorkerLost, agent, crashed
+from hwbench.device.transport.base import DISCONNECTED, GARBLED, REFUSED, UNREACHABLE, WorkerLost, agent, crashed, printable
 
 FIXED = ("BatchMode=yes", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no")
 """Never a question, a forwarded port or another command, whatever the configuration says for people."""
@@ -42,6 +46,10 @@ MACHINES = {"x86": r"x86_64|amd64|i[3-6]86", "arm": r"aarch64|arm.*"}
 """A device file's kind -> what such a machine calls itself."""
 TIMEOUT_S = 60.0
 """For looking at the device and for the copy, each."""
+PROBED = {"machine": str, "missing": list, "agent": str | None, "folder": str, "free_bytes": int}
+"""What the probe tells beside the version of Python."""
+MOST_SAID, LOOK_S = 1 << 20, 0.5
+"""Bytes that looking at a device or copying to it may write, and how often that is looked at while nothing comes."""
 LOST = 255
 """What ssh itself ends with when there is no connection, or no more."""
 
@@ -136,7 +144,7 @@ class Ssh:
             raise _refused(f"{self._python} on {self._host} ended with code {code}: {'; '.join(said[-1:])}")
         if len(lines) > 1 or not lines[0].startswith("{"):
             raise _refused(f"the login shell of {self._host} prints '{lines[0]}' into every command's output; make it silent")
-        found: dict[str, Any] = json.loads(lines[0])
+        found = _of_probe(lines[0], self._host)
         kind, version, oldest = self._device.kind, found["python"], bundle.OLDEST_PYTHON
         if kind in MACHINES and not re.fullmatch(MACHINES[kind], found["machine"].lower()):
             raise _refused(f"device file says {kind}, {self._host} answered {found['machine']}; mend {self._device.path}")
@@ -170,14 +178,37 @@ class Ssh:
     def _call(self, command: list[str], given: bytes = b"") -> tuple[int, list[str], list[str]]:
         """(code, lines it wrote, lines it complained) of a command that ends by itself."""
         with tempfile.TemporaryFile() as errors:  # not a pipe: a shared connection stays behind and would keep it open
-            how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "timeout": TIMEOUT_S, "start_new_session": True}
             try:
-                done = subprocess.run(command, input=given, check=False, **how)
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0, start_new_session=True
+                )
             except FileNotFoundError:
                 raise _refused(f"there is no {command[0]} on this machine; install an OpenSSH client") from None
-            except subprocess.TimeoutExpired:
-                raise WorkerLost(UNREACHABLE, f"{self._host} did not answer within {TIMEOUT_S:g} s") from None
-            return done.returncode, done.stdout.decode(errors="replace").splitlines(), _lines(errors)
+            with process:
+                try:
+                    said = self._said(process, given, errors)
+                except WorkerLost:
+                    process.kill()
+                    raise
+                return process.wait(), [printable(line) for line in said.decode(errors="replace").splitlines()], _lines(errors)
+
+    def _said(self, process: subprocess.Popen[bytes], given: bytes, errors: IO[bytes]) -> bytes:
+        """All that a command writes; one that writes without end, or never ends, is given up."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(given)  # far less than a pipe holds
+        pipe, said, end = process.stdout.fileno(), bytearray(), time.monotonic() + TIMEOUT_S
+        while True:
+            if time.monotonic() > end:
+                raise WorkerLost(UNREACHABLE, f"{self._host} did not answer within {TIMEOUT_S:g} s")
+            if len(said) > MOST_SAID or os.fstat(errors.fileno()).st_size > MOST_SAID:
+                raise WorkerLost(UNREACHABLE, f"{self._host} writes without end; try: ssh {self._host} true")
+            if select.select([pipe], [], [], LOOK_S)[0]:
+                piece = os.read(pipe, 1 << 16)
+                if not piece:
+                    return bytes(said)
+                said += piece
 
 
 def _section(device: Device) -> dict[str, Any]:
@@ -198,6 +229,26 @@ def _section(device: Device) -> dict[str, Any]:
     return said
 
 
+def _of_probe(line: str, host: str) -> dict[str, Any]:
+    """What the probe found.
+
+    Raises:
+        WorkerLost: that is not how the probe answers.
+    """
+    try:
+        found = json.loads(line)
+        version = found["python"]
+        needed = ["machine"]
+        if tuple(version) >= bundle.OLDEST_PYTHON:  # an older one looks no further
+            needed += ["missing"] if "error" in found else ["missing", "agent", "folder", "free_bytes"]
+        wrong = [name for name in needed if not isinstance(found[name], PROBED[name])]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        wrong = ["its answer"]
+    if wrong:
+        raise WorkerLost(GARBLED, f"{host} answered what cannot be understood: {wrong[0]} is missing, or of another type")
+    return dict(found)
+
+
 def _refused(reason: str) -> WorkerLost:
     return WorkerLost(REFUSED, reason)
 
@@ -208,6 +259,6 @@ def _dotted(version: Sequence[int]) -> str:
 
 def _lines(errors: IO[bytes]) -> list[str]:
     """What was written there, without blanks and full stops: it is quoted within a sentence."""
-    errors.seek(0)
-    lines = (line.strip().rstrip(".") for line in errors.read().decode(errors="replace").splitlines())
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - MOST_SAID))
+    lines = (printable(line).strip().rstrip(".") for line in errors.read().decode(errors="replace").splitlines())
     return [line for line in lines if line]

@@ -1,9 +1,9 @@
 """What a search maximises: raw values in, what a strategy is told out.
 
 An objective is made with budgets, e.g. `limits={"latency_ms": 12.0, "params_m": 8.0}`, and given the accuracy and every
-limited cost of architectures. Most make one number of them, the `fitness`. An objective that rules out who breaks a budget
-also tells the `violation` (problem.violation: 0 where all are kept, else how far they are broken, relative, summed): such
-architectures stand behind all others, least violation first. A NaN (evaluated, and invalid) stays one.
+limited cost of architectures. Most make one number of them, the `fitness`. One that rules out who breaks a budget names costs
+among its `limits`: such architectures stand behind all others, by how far they break them (problem.violation). A NaN
+(evaluated, and invalid) stays one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.optimize.problem import MAX, Values
 
-ACCURACY, FITNESS, VIOLATION = "accuracy", "fitness", "violation"
+ACCURACY, FITNESS = "accuracy", "fitness"
 ONE_NUMBER = {FITNESS: MAX}
 """The objectives of everything that is a single reward."""
-KEPT = {VIOLATION: 0.0}
-"""The limits of a reward that comes with a violation."""
 
 
 class Objective(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwbench.optimize.objective.base import ACCURACY, FITNESS, KEPT, ONE_NUMBER, VIOLATION, check_budgets
-from hwbench.optimize.problem import Values, violation
+from hwbench.optimize.objective.base import ACCURACY, check_budgets
+from hwbench.optimize.problem import MAX, Values
 
 
 class Constrained:
@@ -15,12 +15,11 @@ class Constrained:
 
     name: str
     hard = True
-    objectives = ONE_NUMBER
-    limits = KEPT
+    objectives: Mapping[str, str] = {ACCURACY: MAX}
 
     def __init__(self, limits: Mapping[str, float]) -> None:
-        self.budgets = check_budgets(limits)
+        self.limits: Mapping[str, float] = check_budgets(limits)
 
     def told(self, values: Values) -> dict[str, np.ndarray]:
         """Accuracy decides among those within all budgets."""
-        return {FITNESS: values[ACCURACY], VIOLATION: violation(values, self.budgets)}
+        return {name: values[name] for name in (ACCURACY, *self.limits)}

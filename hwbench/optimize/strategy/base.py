@@ -19,12 +19,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from hwbench.core import pareto, registry
-from hwbench.core.genes import Genes, keys
+from hwbench.core.errors import UsageError
+from hwbench.core.factors import Factor
+from hwbench.core.genes import Block, Genes, keys
 from hwbench.optimize.problem import Problem, Values
 
 
 class Strategy(Protocol):
-    """The contract of a strategy; constructed with (problem, rng)."""
+    """The contract of a strategy; constructed with (problem, rng).
+
+    It may also say `generation`, how many architectures it wants to be asked for at a time, and `needs_blocks = True`: then it
+    is told the shares of the problem's blocks, too.
+    """
 
     name: str
 
@@ -42,6 +48,8 @@ def make_strategy(
     limits: Mapping[str, float] | None = None,
     known: Mapping[str, Callable[[Genes], np.ndarray]] | None = None,
     seed: int = 0,
+    additive: Mapping[str, Sequence[Factor]] | None = None,
+    blocks: Sequence[tuple[str, str, Sequence[str]]] = (),
 ) -> Strategy:
     """A strategy for anyone's own table, trainer or space.
 
@@ -52,8 +60,15 @@ def make_strategy(
         limits: Name -> most allowed (least, for an objective to be maximised).
         known: Costs that are free: name -> function of uint8[n, genes] that returns n numbers.
         seed: Same seed, same questions.
+        additive: Name -> [(genes, table)] for what is the sum of tables over a few genes each (`exact` needs that).
+        blocks: (name, kind, names of its genes) of parts whose shares in the accuracy are told, too, under their names: some
+            strategies evolve these. Blocks of one kind are compared with each other; NaN where an architecture lacks one.
     """
-    problem = Problem(genes, objectives or {}, limits or {}, known or {})
+    at = {gene: i for i, (gene, _) in enumerate(genes)}
+    if foreign := [gene for _, _, own in blocks for gene in own if gene not in at]:
+        raise UsageError(f"blocks: '{foreign[0]}' is no gene; those are {', '.join(at)}.")
+    parts = [Block(block, kind, tuple(at[gene] for gene in own)) for block, kind, own in blocks]
+    problem = Problem(genes, objectives or {}, limits or {}, known or {}, additive=additive or {}, blocks=parts)
     made: Strategy = registry.make(
         "strategy", registry.named("strategy", name), problem=problem, rng=np.random.default_rng(seed)
     )
@@ -90,6 +105,11 @@ class Archive:
         """float[n]: 0 where all limits are kept, infinite where invalid."""
         return self._violation[: self._n]
 
+    @property
+    def evaluated(self) -> np.ndarray:
+        """bool[n]: where every objective has a value; not where it is invalid, or was not evaluated as it breaks a limit."""
+        return np.asarray(np.isfinite(self.losses).all(axis=1))
+
     def value(self, name: str) -> np.ndarray:
         """The values of that name, in order of evaluation."""
         return self._values[name][: self._n]
@@ -125,7 +145,7 @@ class Archive:
         if not np.isfinite(least):
             return np.empty(0, int)
         mine = np.flatnonzero(self.violation <= max(least, 0.0))
-        return np.asarray(mine[pareto.front(self.losses[mine])])
+        return np.asarray(mine[pareto.front(self.losses[mine])]) if self.evaluated[mine].any() else mine
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class Bayesian:
     def ask(self, n: int) -> Genes:
         """Random ones first; then each of the n by a trade-off of its own."""
         missing = self._start - len(self._seen)
-        valid = np.flatnonzero(np.isfinite(self._archive.violation))
+        valid = np.flatnonzero(self._archive.evaluated)
         if missing > 0 or len(valid) < 5:
             return sample_new(self._problem, min(n, max(missing, 1)), self._rng, self._seen)
         pool = self._pool()

@@ -71,7 +71,7 @@ class Differentiable:
     def ask(self, n: int) -> Genes:
         """Random ones first, then draws from the logits of all trade-offs in turn."""
         missing = self._start - len(self._seen)
-        if missing > 0 or np.isfinite(self._archive.violation).sum() < 2:
+        if missing > 0 or self._archive.evaluated.sum() < 2:
             return sample_new(self._problem, min(n, max(missing, 1)), self._rng, self._seen)
         # A twentieth more teaches the surrogate little: learning anew more often would only cost time.
         if len(self._archive) >= self._learnt + max(min(self._batch, self._start), self._learnt // 20):
@@ -100,7 +100,7 @@ class Differentiable:
         """The surrogate, on everything valid: standardised losses and the violation."""
         import torch
 
-        valid = np.isfinite(self._archive.violation)
+        valid = self._archive.evaluated
         losses, violation = self._archive.losses[valid], self._archive.violation[valid]
         spread = losses.std(axis=0)
         target = np.column_stack([(losses - losses.mean(axis=0)) / np.where(spread > 0, spread, 1.0), violation])

@@ -77,7 +77,7 @@ class DynamicHurdles:
             if rung + 1 < len(self._rungs):
                 # Above the mean of everything this rung has seen: with a rank for a value, the better half.
                 better = self._places(rung)[len(self._genes[rung]) - mine.sum() :] < len(self._genes[rung]) / 2
-                self._promoted.extend(keys(genes[mine][better & np.isfinite(violation[mine])]))
+                self._promoted.extend(keys(genes[mine][better & np.isfinite(losses[mine]).all(axis=1)]))
 
     def _places(self, rung: int) -> np.ndarray:
         """Rank of each architecture of a rung, best 0."""

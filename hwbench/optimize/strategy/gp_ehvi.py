@@ -11,7 +11,8 @@
   on is the observed one (it is no noisy EHVI).
 - Late, when the model has shown what it can, every second architecture is a random neighbour of the front: that finds what
   the model is wrong about, and makes the search as sure as a local one.
-- Known values are computed, not learnt: a search with a compiled cost learns the accuracy alone.
+- Known values are computed, not learnt: a search with a compiled cost learns the accuracy alone. What breaks a known limit is
+  never asked for, from the first question on (variation.sample_within).
 
 Cost is kept near a millisecond per evaluation (less over a thousand, more over two hundred or with many genes). A process rests
 on at most MAX_OBSERVATIONS observations. Candidates are a pool that is drawn anew at every refit: neighbours of the front,
@@ -29,7 +30,17 @@ from hwbench.core.pareto import HypervolumeImprovement
 from hwbench.optimize.problem import MAX, Problem, Values
 from hwbench.optimize.strategy.base import Archive, one_blas_thread
 from hwbench.optimize.surrogate import Process, WarpedNormal
-from hwbench.optimize.variation import Seen, crossover, distinct, everything, mutate, neighbours, sample, sample_new
+from hwbench.optimize.variation import (
+    Seen,
+    crossover,
+    distinct,
+    everything,
+    mutate,
+    neighbours,
+    sample,
+    sample_new,
+    sample_within,
+)
 
 MAX_OBSERVATIONS = 300
 """Observations a process rests on at a refit."""
@@ -45,6 +56,8 @@ OTHER = NODES[[3, 0, 4, 1, 5, 2]]
 """Nodes of the expectation: equally likely deviations from the mean, and their order for a second value."""
 LEAST, MANY = 5, 0.1
 """Valid observations before values are learnt; share of invalid ones above which it is learnt which are."""
+FEW = 500
+"""Candidates that a pool has at least, where known limits leave so many."""
 LATE = 200
 """Observations after which every second architecture asked for is a neighbour of the front."""
 
@@ -63,7 +76,7 @@ class GpEhvi:
         self._validity = Process(problem, offsets=(np.inf,))
         self._has_model = self._models_validity = False
         """Whether values, and whether validity, are predicted by processes now."""
-        self._all = everything(problem) if problem.size <= SMALL else None
+        self._all = self._within(everything(problem)) if problem.size <= SMALL else None
         self._pool = np.empty((0, len(problem.genes)), np.uint8)
         self._known: dict[str, WarpedNormal] = {}
         """Known losses of the pool."""
@@ -90,7 +103,7 @@ class GpEhvi:
             self._tell(genes, values)
 
     def _ask(self, n: int) -> Genes:
-        valid = np.isfinite(self._archive.violation)
+        valid = self._archive.evaluated
         if len(self._seen) < self._start or not valid.any() or (valid.all() and len(valid) < LEAST):
             return self._first(n)
         if not self._processes:
@@ -105,17 +118,16 @@ class GpEhvi:
         if len(asked) == n:
             return asked
         # More than the pool holds: random ones; when their results come, all is fitted anew.
-        return np.concatenate([asked, sample_new(self._problem, n - len(asked), self._rng, self._seen)])
+        return np.concatenate([asked, self._new(n - len(asked))])
 
     def _tell(self, genes: Genes, values: Values) -> None:
         new = self._archive.add(genes, values)
         canonical = self._problem.canonical(np.asarray(genes))
         self._seen.new(canonical)
-        violation = self._archive.violation[new]
-        valid = np.isfinite(violation)
+        valid = self._archive.evaluated[new]
         if valid.any():
             self._worst = np.maximum(self._worst, self._archive.losses[new[valid]].max(axis=0))
-        for losses in self._archive.losses[new[violation <= 0]]:
+        for losses in self._archive.losses[new[self._archive.violation[new] <= 0]]:
             self._front = pareto.joined(self._front, losses)
         done = keys(canonical)
         many_invalid = not valid.all() and self._share_invalid() > MANY
@@ -139,10 +151,19 @@ class GpEhvi:
         """Random, but every choice of a gene about equally often."""
         rows = max(self._start, n)
         columns = [self._rng.permutation(np.resize(self._rng.permutation(size), rows)) for _, size in self._problem.genes]
-        drawn = self._seen.new(self._problem.canonical(np.stack(columns, axis=1).astype(np.uint8)[:n]))
-        if len(drawn) < n:
-            drawn = np.concatenate([drawn, sample_new(self._problem, n - len(drawn), self._rng, self._seen)])
-        return drawn
+        balanced = self._problem.canonical(np.stack(columns, axis=1).astype(np.uint8)[:n])
+        drawn = self._seen.new(self._within(balanced))
+        return np.concatenate([drawn, self._new(n - len(drawn))]) if len(drawn) < n else drawn
+
+    def _within(self, genes: Genes) -> Genes:
+        """Those that keep every known limit."""
+        return np.asarray(genes[self._problem.affordable(genes)]) if self._problem.bounded else genes
+
+    def _new(self, n: int) -> Genes:
+        """Random ones, within known limits; they count as seen."""
+        if not self._problem.bounded:
+            return sample_new(self._problem, n, self._rng, self._seen)
+        return self._seen.new(sample_within(self._problem, n, self._rng, self._seen, self._archive.genes))
 
     # The model
 
@@ -156,11 +177,11 @@ class GpEhvi:
     def _losses(self, name: str) -> np.ndarray:
         """Observed losses; invalid architectures count as the worst."""
         losses = self._sign(name) * self._archive.value(name)
-        invalid = ~np.isfinite(self._archive.violation)
+        invalid = ~self._archive.evaluated
         return np.where(invalid, losses[~invalid].max(), losses) if invalid.any() else losses
 
     def _share_invalid(self) -> float:
-        return float(np.mean(~np.isfinite(self._archive.violation)))
+        return float(np.mean(~self._archive.evaluated))
 
     def _refit(self, valid: np.ndarray) -> None:
         """Processes conditioned on a choice of observations, and a new pool."""
@@ -225,8 +246,12 @@ class GpEhvi:
             parts.append(sample(self._problem, count // 4, self._rng))
         else:
             parts.append(self._all[self._rng.integers(0, len(self._all), count // 2)])
-        together = distinct(np.concatenate(parts))
-        return np.asarray(together[self._seen.unknown(together)])
+        together = distinct(self._within(np.concatenate(parts)))
+        fresh = np.asarray(together[self._seen.unknown(together)])
+        if len(fresh) < FEW and self._problem.bounded:  # limits are tight: few children of what keeps them keep them, too
+            more = sample_within(self._problem, FEW, self._rng, self._seen, np.concatenate([good, fresh]))
+            fresh = distinct(np.concatenate([fresh, more]))
+        return fresh
 
     def _shortlist(self) -> np.ndarray:
         """The promising candidates and some others, so that every choice after this costs little."""
@@ -302,7 +327,7 @@ class GpEhvi:
         """Nothing to learn: the best candidates by what is known."""
         pool = self._candidates(SMALL, self._archive.order())
         if not len(pool):
-            return sample_new(self._problem, n, self._rng, self._seen)
+            return self._new(n)
         values = {name: np.asarray(f(pool), float) for name, f in self._problem.known.items()}
         order = pareto.order(self._problem.losses(values), self._problem.violation(values))
         return self._seen.new(pool[order[:n]])

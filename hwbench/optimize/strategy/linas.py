@@ -47,7 +47,7 @@ class Linas:
     def ask(self, n: int) -> Genes:
         """Random ones first, then the rest of the present round, then the next round."""
         missing = self._start - len(self._seen)
-        if missing > 0 or np.isfinite(self._archive.violation).sum() < 2 * FOLDS:
+        if missing > 0 or self._archive.evaluated.sum() < 2 * FOLDS:
             return sample_new(self._problem, min(n, max(missing, 1)), self._rng, self._seen)
         self._waiting = self._waiting[self._seen.unknown(self._waiting)]
         if not len(self._waiting):
@@ -86,7 +86,7 @@ class Linas:
     def _predictor(self, name: str) -> Callable[[Genes], np.ndarray]:
         if name in self._problem.known:
             return self._problem.known[name]
-        valid = np.isfinite(self._archive.violation)
+        valid = self._archive.evaluated
         x, y = one_hot(self._problem, self._archive.genes[valid]), self._archive.value(name)[valid]
         fitted = self._fit(x, y)
         # A predictor must not promise more than was ever seen: far beyond, it is only extrapolating.

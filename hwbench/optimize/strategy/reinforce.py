@@ -87,7 +87,7 @@ class Reinforce:
         import torch
 
         every, at = self._rewards(), [self._at[key] for key in keys(genes)]
-        valid = np.isfinite(self._archive.violation)
+        valid = self._archive.evaluated
         rewards = every[at][valid[at]]
         if len(rewards):
             mean = float(rewards.mean())
@@ -106,7 +106,7 @@ class Reinforce:
 
     def _rewards(self) -> np.ndarray:
         """Of every evaluation, towards the present target; 0 for what is invalid."""
-        valid = np.isfinite(self._archive.violation)
+        valid = self._archive.evaluated
         reward = np.zeros(len(valid))
         if not valid.any():
             return reward

@@ -1,4 +1,4 @@
-"""GPUs by their data sheets, the ops asked of them, and tables of what was measured.
+"""GPUs by their data sheets, and the ops asked of them.
 
 A sheet is a device file of kind gpu: peaks in TFLOP/s, bandwidth in GB/s, SMs, clock, power. Latencies in ms.
 """
@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import registry, schema
+from hwbench.core import registry
 from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files
-from hwbench.predictor import card
 
 Array = np.ndarray
 BINARY = ("add", "mul", "div", "pow")
@@ -32,9 +31,12 @@ KIND_OF = {
 FAMILIES = {"gemm": ("linear", "bmm"), "rows": ("elementwise", "softmax", "layernorm")}
 DIMS = {"linear": "BMNK", "bmm": "BMNK", "elementwise": "BH", "softmax": "BH", "layernorm": "BH"}
 """Sizes an op needs: B products of [M, K] x [K, N]; B rows of H numbers."""
+FORMAT = "fp32"
+"""The number format that is meant where none is named."""
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2}
-THROTTLED = 1.5
-"""A campaign whose large products are this much slower than another's on the same GPU says nothing about the GPU."""
+"""Of a number. bf16 has the peak and the size of fp16."""
+UNSTATED_NM = 7.0
+"""Taken for a process that a device file does not state: the middle of those learnt from. `GpuModel.outside` says so."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Gpu:
 
     name: str
     peaks: Mapping[str, float]
-    """Dense TFLOP/s by precision: fp32, tf32, fp16."""
+    """Dense TFLOP/s by number format: fp32, tf32, fp16."""
     bandwidth_gb_s: float
     sms: int
     cores_per_sm: int
@@ -55,11 +57,15 @@ class Gpu:
     """hbm or gddr."""
     table_names: tuple[str, ...] = ()
     """What public tables call it."""
+    architecture: str = ""
+    """The maker's name of its generation."""
+    process_nm: float | None = None
+    """The maker's name of the process: what an operation costs in energy goes with it. None: not stated."""
 
     @property
-    def chip(self) -> str:
-        """Boards with the same chip are near twins: they are left out together."""
-        return f"{self.sms}x{self.cores_per_sm}-{self.clock_mhz:g}-{self.l2_bytes}"
+    def generation(self) -> str:
+        """What is left out together: siblings tell each other's secrets. A file that states none is one of its own."""
+        return self.architecture or f"{self.sms}x{self.cores_per_sm}-{self.clock_mhz:g}-{self.l2_bytes}"
 
 
 def gpus(workspace: str | Path = ".") -> dict[str, Gpu]:
@@ -78,6 +84,7 @@ def of_device(found: files.Device) -> Gpu:
     if found.kind != "gpu":
         raise UsageError(f"Device {found.name} is a {found.kind}, not a GPU; give a device of kind gpu (hwbench device list).")
     peaks = {key.removeprefix("tflops_"): float(v) for key, v in found.peaks.items() if key.startswith("tflops_")}
+    process = found.gpu.get("process_nm")
     try:
         return Gpu(
             name=found.name,
@@ -91,6 +98,8 @@ def of_device(found: files.Device) -> Gpu:
             tdp_w=float(found.gpu["tdp_w"]),
             memory_kind=str(found.gpu["memory_kind"]),
             table_names=tuple(found.gpu.get("table_names", ())),
+            architecture=str(found.gpu.get("architecture", "")),
+            process_nm=None if process is None else float(process),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"Device file {found.path} lacks a usable GPU data-sheet entry: {error}.") from None
@@ -137,12 +146,17 @@ class Ops:
         """Some of the ops."""
         return Ops(self.op[index], {dim: values[index] for dim, values in self.sizes.items()})
 
+    @classmethod
+    def joined(cls, parts: Sequence[Ops]) -> Ops:
+        """All of them, one after another."""
+        return cls(np.concatenate([p.op for p in parts]), {d: np.concatenate([p.sizes[d] for p in parts]) for d in "BMNKH"})
+
     @cached_property
     def kind(self) -> Array:
         """Kind of every op."""
         return np.array([KIND_OF[name] for name in self.op], dtype="U16")
 
-    @property
+    @cached_property
     def flops(self) -> Array:
         """Operations; a few per number for what is no product."""
         per_number = np.where(self.kind == "elementwise", 1.0, 5.0)
@@ -150,12 +164,22 @@ class Ops:
         products = 2 * s["B"] * s["M"] * s["N"] * s["K"]
         return np.asarray(np.where(np.isin(self.kind, FAMILIES["gemm"]), products, per_number * s["B"] * s["H"]))
 
-    def bytes(self, precision: str = "fp32") -> Array:
-        """Least traffic: every operand read once, the result written once."""
+    @cached_property
+    def numbers(self) -> Array:
+        """Least traffic in numbers: every operand read once, the result written once."""
         s = self.sizes
         products = s["B"] * (s["M"] * s["K"] + s["K"] * s["N"] + s["M"] * s["N"])
-        numbers = np.where(np.isin(self.op, BINARY), 3.0, 2.0) * s["B"] * s["H"]
-        return np.asarray(BYTES[precision] * np.where(np.isin(self.kind, FAMILIES["gemm"]), products, numbers))
+        rows = np.where(np.isin(self.op, BINARY), 3.0, 2.0) * s["B"] * s["H"]
+        return np.asarray(np.where(np.isin(self.kind, FAMILIES["gemm"]), products, rows))
+
+    def bytes(self, precision: str = FORMAT) -> Array:
+        """Least traffic in bytes."""
+        return BYTES[precision] * self.numbers
+
+
+def label_of(kind: str, precision: str) -> str:
+    """A kind in a number format: what has a level, a doubt and a band of its own."""
+    return kind if precision == FORMAT else f"{kind} {precision}"
 
 
 @dataclass(frozen=True)
@@ -167,18 +191,35 @@ class Rows:
     ms: Array
     campaign: Array
     """Which measuring session a row comes from: levels of sessions differ."""
+    precision: Array
+    """Number format of each row."""
 
     def __len__(self) -> int:
         return len(self.ms)
 
     def take(self, index: Array) -> Rows:
         """Some of the rows."""
-        return Rows(self.ops.take(index), self.gpu[index], self.ms[index], self.campaign[index])
+        return Rows(self.ops.take(index), self.gpu[index], self.ms[index], self.campaign[index], self.precision[index])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """All of them, one after another."""
+        columns = (np.concatenate([getattr(p, name) for p in parts]) for name in ("gpu", "ms", "campaign", "precision"))
+        return cls(Ops.joined([p.ops for p in parts]), *columns)
+
+    @cached_property
+    def label(self) -> Array:
+        """Kind and number format of every row."""
+        return labels(self.ops.kind, self.precision)
 
     @cached_property
     def cells(self) -> Array:
-        """GPU, campaign and kind of every row as one text: the unit that has a level of its own."""
-        return np.array(["/".join(cell) for cell in zip(self.gpu, self.campaign, self.ops.kind, strict=True)])
+        """GPU, campaign and label of every row as one text: the unit that has a level of its own."""
+        return np.array(["/".join(cell) for cell in zip(self.gpu, self.campaign, self.label, strict=True)])
+
+    def sheet(self, known: Mapping[str, Gpu]) -> Sheet:
+        """The data sheet of every row's GPU."""
+        return sheet_of(self.gpu, known, self.precision)
 
     def sample(self, per_cell: int, seed: int = 0) -> Array:
         """Indices of at most that many rows per cell; their choice does not depend on the order of rows in the file."""
@@ -192,62 +233,32 @@ class Rows:
         return np.sort(by_cell[rank < per_cell])
 
 
-def read_neusight(tables: str | Path, known: Mapping[str, Gpu]) -> tuple[Rows, dict[str, Any], dict[str, float]]:
-    """The fp32 ops of NeuSight's table, repeats of one shape as their median; what a card says of the file; how repeats differ.
-
-    Raises:
-        UnknownName: the table has a GPU without a device file.
-    """
-    path = Path(tables) / "neusight" / "gpu_ops.parquet"
-    frame = schema.read_table(path).to_pandas()
-    named = {alias: name for name, gpu in known.items() for alias in gpu.table_names}
-    for alias in sorted(set(frame["device"].astype(str)) - set(named)):
-        raise UnknownName(registry.unknown("GPU", alias, named))
-    frame["device"] = frame["device"].astype(str).map(named)
-    identity = ["split", "op", "device", *"BMNKH"]
-    frame = frame.astype({"split": str, "op": str, **dict.fromkeys("BMNKH", float), "latency_ms": float})
-    grouped = frame.groupby(identity, dropna=False)["latency_ms"]
-    repeated = grouped.transform("size") > 1
-    apart = (frame["latency_ms"] / grouped.transform("median") - 1).abs()[repeated]
-    facts = {**card.data_of(path, len(frame)), "file": "neusight/gpu_ops.parquet"}
-    noise = {
-        "repeated_rows": int(repeated.sum()),
-        "mean_abs_error": float(apart.mean()),
-        "p95_abs_error": float(apart.quantile(0.95)),
-    }
-    frame = grouped.median().reset_index()
-    ops = Ops.of({name: frame[name].to_numpy() for name in ("op", *"BMNKH")})
-    rows = Rows(ops, frame["device"].to_numpy(str), frame["latency_ms"].to_numpy(float), frame["split"].to_numpy(str))
-    return rows, facts, noise
-
-
-def throttled(rows: Rows) -> dict[str, float]:
-    """Cells whose large products ran THROTTLED times slower than in another campaign on the same GPU, and how many times."""
-    large = (rows.ops.flops > 1e10) & (rows.ops.flops < 1e12) & np.isin(rows.ops.kind, FAMILIES["gemm"])
-    part = rows.take(np.flatnonzero(large))
-    speed = part.ops.flops / part.ms
-    medians = {cell: float(np.median(speed[part.cells == cell])) for cell in np.unique(part.cells)}
-    found = {}
-    for cell, value in medians.items():
-        gpu, _, kind = cell.split("/")
-        best = max(v for other, v in medians.items() if (other.split("/")[0], other.split("/")[2]) == (gpu, kind))
-        if best > THROTTLED * value:
-            found[cell] = best / value
-    return found
+def labels(kind: Array, precision: Array) -> Array:
+    """`label_of` for arrays."""
+    pairs, at = np.unique(np.char.add(np.char.add(kind, "/"), precision), return_inverse=True)
+    return np.array([label_of(*pair.split("/")) for pair in pairs], dtype="U24")[at] if len(pairs) else np.zeros(0, "U24")
 
 
 Sheet = Mapping[str, Array]
+COLUMNS = ("flops_per_ms", "bytes_per_ms", "sms", "cycles_per_ms", "l2_bytes", "tdp_w", "process_nm", "gddr", "wide", "half")
+"""Of a sheet; `number_bytes` and `alone` go with them. gddr, wide (128 lanes per SM share the ports of 64), half, and alone (an
+op is run by itself, as tables do, not within a network) are 0 or 1."""
 
 
-def sheet_of(names: Array, known: Mapping[str, Gpu], precision: str) -> Sheet:
+def sheet_of(names: Array, known: Mapping[str, Gpu], precision: Array | str, alone: bool = True) -> Sheet:
     """The data sheets as one column per entry and one row per op."""
-    unique, at = np.unique(names, return_inverse=True)
+    pairs = np.char.add(np.char.add(np.asarray(names, str), "|"), np.asarray(precision, str))
+    unique, at = np.unique(pairs, return_inverse=True)
     rows = []
-    for name in unique:
-        gpu = known[str(name)]
-        if precision not in gpu.peaks:
-            raise UsageError(f"GPU {name} states no {precision} peak; it has {', '.join(gpu.peaks)}.")
-        gddr = float(gpu.memory_kind == "gddr")
-        rows.append((gpu.peaks[precision] * 1e9, gpu.bandwidth_gb_s * 1e6, gpu.sms, gpu.l2_bytes, gpu.tdp_w, gddr))
-    columns = np.array(rows)[at].T
-    return dict(zip(("flops_per_ms", "bytes_per_ms", "sms", "l2_bytes", "tdp_w", "gddr"), columns, strict=True))
+    for pair in unique:
+        name, _, number = str(pair).rpartition("|")
+        gpu = known[name]
+        if number not in gpu.peaks:
+            raise UsageError(f"GPU {name} states no {number} peak; it has {', '.join(gpu.peaks)}.")
+        # Lanes were doubled after Ampere's first chip; such a chip also has tensor cores for TF32, which Pascal's had not.
+        wide = float(gpu.cores_per_sm >= 128 and "tf32" in gpu.peaks and number == FORMAT)
+        machine = (gpu.sms, gpu.clock_mhz * 1e3, gpu.l2_bytes, gpu.tdp_w, gpu.process_nm or UNSTATED_NM)
+        flags = (float(gpu.memory_kind == "gddr"), wide, float(BYTES[number] == 2), BYTES[number])
+        rows.append((gpu.peaks[number] * 1e9, gpu.bandwidth_gb_s * 1e6, *machine, *flags))
+    columns = np.array(rows).reshape(len(rows), len(COLUMNS) + 1)[at].T
+    return {**dict(zip((*COLUMNS, "number_bytes"), columns, strict=True)), "alone": np.full(len(at), float(alone))}

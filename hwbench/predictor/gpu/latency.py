@@ -7,10 +7,11 @@ Nothing here is certified: the model learnt from operators, each measured alone 
 How primitives become GPU operators is one table (gpu/mapping.py).
 
 The interval is wide on both sides, for a network is not its operators one by one. Low: launches wait in a queue while the GPU
-works, so that none of their overhead shows. High: the host is late with every operator, by GAP_MS. At batch 1 most operators
-are smaller than any that was measured, and the sum is mostly launch overhead: there the interval spans several times the value.
-Held against networks that others measured: 28 Transformers of NeuSight's table (BERT, GPT-2, GPT-3 2.7B, OPT; batch 2 to 16)
-are 18 % off on average, mostly too fast, all inside. Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
+works, so that none of their overhead shows. High: the host is late with every operator, by GAP_MS, which takes the place of any
+doubt about launches. At batch 1 most operators are smaller than any that was measured, and the sum is mostly launch overhead:
+there the interval spans several times the value. Held against networks that others measured, the GPU's generation left out: 21
+Transformers of NeuSight's table (BERT, GPT-2, GPT-3 2.7B, OPT; batch 2 to 16) are 11 % off on an A100, 10 on a P100, 21 on a
+P4, 7 on a T4 (reports/gpu-2026-11-18). Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
 Latencies in ms.
 """
 
@@ -162,7 +163,7 @@ class GpuLatency:
         try:
             calls = [self._calls(spec) for spec in specs]
         except Unpriced as error:
-            return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.kinds)} operators.")
+            return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.labels)} operators.")
         distinct = list(dict.fromkeys(call for each in calls for call in each))
         place = {call: i for i, call in enumerate(distinct)}
         often = np.zeros((len(specs), len(distinct)))
@@ -183,17 +184,24 @@ class GpuLatency:
         """The latency of each GPU operator with its bounds."""
         sizes = [dict(call.sizes) for call in calls]
         ops = Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
-        value, _ = self.model.predict(self.gpu, ops)
-        low, high = self.model.bounds(self.gpu, ops)
-        low = np.minimum(low, value) * (1 - self._launch_share(ops))
+        value, _ = self.model.predict(self.gpu, ops, self.precision, alone=False)
+        low, high = self.model.bounds(self.gpu, ops, self.precision, alone=False)
+        launch = self._launch_share(ops)
+        low = np.minimum(low, value) * (1 - launch)
+        high = launch * value + (1 - launch) * np.maximum(high, value)  # how late launches are, the gap allows for
         if not self._was_seen:  # a later generation does more per watt than any in the table: only its peaks bound it
-            low = np.minimum(low, roofline(self.gpu, ops, self.model.precision))
-        return Prices(value, low, np.maximum(high, value) + GAP_MS)
+            low = np.minimum(low, roofline(self.gpu, ops, self.precision))
+        return Prices(value, low, high + GAP_MS)
+
+    @property
+    def precision(self) -> str:
+        """Number format asked for."""
+        return self.target.setting.dtype
 
     @property
     def _was_seen(self) -> bool:
         """Whether the model saw operators of this GPU."""
-        return self.gpu.name in (self.model.adapted_to, *self.model.known)
+        return self.gpu.name in (self.model.adapted_to, *self.model.known[self.precision])
 
     def _launch_share(self, ops: Ops) -> np.ndarray:
         """How much of each operator the physics lays to its launch."""
@@ -202,18 +210,17 @@ class GpuLatency:
             index = np.flatnonzero(np.isin(ops.kind, kinds))
             if len(index):
                 part = ops.take(index)
-                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.model.precision)
-                found = physics(family, self.model.core.theta[family], part, sheet, self.model.precision)
+                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.precision, alone=False)
+                found = physics(family, self.model.core.theta[family], part, sheet)
                 share[index] = found.overhead / found.ms
         return share
 
     def _refuses(self, statistic: str) -> Refusal | None:
         """What no network changes: number format, scenario, statistic, a data sheet without the peak that is needed."""
-        precision = self.model.precision
-        if self.target.setting.dtype != precision:
-            return Refusal(
-                f"{self.name} knows {precision} operators, not {self.target.setting.dtype}; ask with --dtype {precision}."
-            )
+        precision = self.precision
+        if precision not in self.model.formats:
+            known = ", ".join(self.model.formats)
+            return Refusal(f"{self.name} knows {known} operators, not {precision}; ask with --dtype {known}.")
         if self.target.setting.scenario != SCENARIO:
             return Refusal(
                 f"{self.name} knows operators run {SCENARIO}, not {self.target.setting.scenario}; ask for {SCENARIO}."
@@ -249,12 +256,17 @@ class GpuLatency:
             f"hwbench measured nothing on {self.gpu.name}, and this predictor never saw a network: operators from its data "
             f"sheet and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows "
             f"{GAP_MS:g} ms each, the lower one no launch at all); min and p50 are one number; "
-            f"approximated: {', '.join(near) or 'nothing'}"
+            f"{self._outside()}approximated: {', '.join(near) or 'nothing'}"
         )
+
+    def _outside(self) -> str:
+        """What of the data sheet is unlike those learnt from."""
+        found = self.model.outside(self.gpu, self.precision)
+        return f"outside what was learnt: {'; '.join(found)}; " if found else ""
 
     def _seen(self) -> str:
         """Which measured operators stand behind the model."""
-        known = len(self.model.known)
+        known = len(self.model.known[self.precision])
         if self.model.adapted_to:
             return f"{sum(len(each.kind) for each in self.model.evidence.values())} of its operators in a public table"
         if self._was_seen:

@@ -28,7 +28,7 @@ import logging
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def _side(dimension: Any) -> int | str | None:
     return int(dimension.dim_value) if dimension.HasField("dim_value") else str(dimension.dim_param) or None
 
 
-def convert(source: Path, dtype: str, target: Path, inputs: Mapping[str, np.ndarray]) -> None:
+def convert(source: Path, dtype: str, target: Path, inputs: Mapping[str, np.ndarray], keep: Sequence[str] = ()) -> None:
     """Writes `source` in another number format to `target`; the same source and inputs give the same bytes.
 
     Args:
@@ -76,12 +76,16 @@ def convert(source: Path, dtype: str, target: Path, inputs: Mapping[str, np.ndar
         dtype: int8 or fp16.
         target: The file to write; replaced in one step.
         inputs: One sample, on which int8 finds the range of every activation.
+        keep: Names of nodes that int8 leaves in fp32.
 
     Raises:
         MeasurementError: onnxruntime's tools cannot convert it, or find nothing to convert.
         UsageError: the source is no ONNX file, or the format not one of the two.
     """
-    forms = {"int8": _quantise, "fp16": _halve}
+    forms: dict[str, Callable[[Path, Path, Mapping[str, np.ndarray]], None]] = {
+        "int8": lambda source, converted, inputs: _quantise(source, converted, inputs, keep),
+        "fp16": _halve,
+    }
     if dtype not in forms:
         raise UsageError(f"A model cannot be converted to {dtype}; available: {', '.join(forms)}.")
     with writing(target), tempfile.TemporaryDirectory(prefix=".hwbench-", dir=target.parent) as folder:
@@ -97,7 +101,7 @@ def convert(source: Path, dtype: str, target: Path, inputs: Mapping[str, np.ndar
         converted.replace(target)
 
 
-def _quantise(source: Path, converted: Path, inputs: Mapping[str, np.ndarray]) -> None:
+def _quantise(source: Path, converted: Path, inputs: Mapping[str, np.ndarray], keep: Sequence[str]) -> None:
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
@@ -127,6 +131,7 @@ def _quantise(source: Path, converted: Path, inputs: Mapping[str, np.ndarray]) -
         per_channel=True,
         reduce_range=True,
         op_types_to_quantize=sorted({*QDQRegistry, *QLinearOpsRegistry} - WITHOUT_INTEGER_KERNEL),
+        nodes_to_exclude=list(keep),
     )
     if not CONVERSIONS & {node.op_type for node in _load(converted, weights=False).graph.node}:
         raise MeasurementError(

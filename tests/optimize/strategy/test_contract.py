@@ -14,10 +14,11 @@ from hwbench.core.errors import UnknownName, UsageError
 from hwbench.optimize.problem import Problem
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.testing.base import suites
-from hwbench.testing.strategy import BOTH, GENES, PROBLEMS, play
+from hwbench.testing.strategy import BOTH, GENES, PROBLEMS, play, problem_of
 
 BRIEF = {
     "bayesian": ":start=10",
+    "block_evolution": ":population=10,mutants=5,children=5",
     "differentiable": ":start=15,batch=15",
     "evolution": ":population=15,parents=6",
     "dynamic_hurdles": ":population=10",
@@ -70,9 +71,11 @@ def best_found(name: str, seed: int, evaluations: int) -> float:
     """Share of the way from the mean to the best architecture."""
 
     def told(genes):
-        return {"accuracy": 90 + TRUTH[np.arange(PLACES), genes].sum(axis=1)}
+        added = TRUTH[np.arange(PLACES), genes]
+        return {"accuracy": 90 + added.sum(axis=1), **{f"part{i}": added[:, i] for i in range(PLACES)}}
 
-    problem = Problem([(f"g{i}", CHOICES) for i in range(PLACES)], {"accuracy": "max"})
+    sums = [((), np.array(90.0)), *(((place,), TRUTH[place]) for place in range(PLACES))]
+    problem = problem_of([(f"g{i}", CHOICES) for i in range(PLACES)], {"accuracy": "max"}, additive={"accuracy": sums})
     asked = play(make(name, problem, seed), evaluations, told=told)[:evaluations]
     middle, best = 90 + TRUTH.mean(axis=1).sum(), 90 + TRUTH.max(axis=1).sum()
     return float((told(asked)["accuracy"].max() - middle) / (best - middle))
@@ -106,7 +109,12 @@ def test_every_strategy_is_better_than_random_search(name, of_random):
         ("lite:fresh=2", "fresh within 0 .. 1"),
         ("hurdles:least=0", "least within 0 .. 1"),
         ("reinforce:gamma=0.07", "gamma must be <= 0"),
+        ("exact:gap=-1", "gap and nodes must not be negative"),
+        ("exact", "Strategy exact finds the best of one objective, not a front of accuracy, latency_ms"),
         ("differentiable-darts:batch=0", "batch at least 1"),
+        ("block-evolution:part=0", "part within 0 .. 1"),
+        ("block-evolution:mutants=0,children=0", "at least 0 and together 1"),
+        ("block-evolution:positions=first", "positions must be lowest or random, got 'first'"),
         ("nsga2:colour=3", "cannot read 'colour=3'. Options: population, crossover_rate"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Searches over the subnets of a supernet: which space they are looked for in."""

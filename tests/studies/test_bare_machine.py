@@ -1,0 +1,38 @@
+"""What a bare machine lacks is gone for the command, and for nobody else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hwbench.core.files import write_json
+from studies import bare_machine
+
+LOOK = "for name in cc gcc ssh sshd; do command -v $name; done; ls ~/.cache/hwbench | wc -l; test -f pyproject.toml; exit 7"
+
+
+def test_a_command_finds_no_compiler_and_an_empty_cache(tmp_path):
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root may hide parts of a machine")
+    before = shutil.which("cc")
+    command = [sys.executable, bare_machine.__file__, "--folder", str(tmp_path), "sh", "-c", LOOK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    *hidden, clone, files, nothing, end = done.stdout.splitlines()
+    assert [line.split(": ")[:2] for line in hidden] == [["hidden", what] for what in bare_machine.HIDDEN]
+    assert clone.startswith("clone: ")
+    assert (files.strip(), nothing) == ("0", "set up: nothing")
+    assert ": exit code 7 after " in end
+    assert shutil.which("cc") == before
+
+
+def test_what_was_set_up_is_told(tmp_path):
+    write_json(
+        tmp_path / "unpacked" / "gcc" / "packages.json", {"made_for": {}, "packages": {"gcc:amd64": "1", "cpp:amd64": "2"}}
+    )
+    write_json(tmp_path / "emulated" / "x86-64" / "manifest.json", {"versions": {"qemu-user": "7"}})
+    assert bare_machine.set_up(tmp_path) == ["emulated/x86-64: 1 Debian packages", "unpacked/gcc: 2 Debian packages"]
