@@ -25,7 +25,7 @@ TABLE = "raspberry-pi-4/hat-wmt14ende"
 WITHOUT_WORKSPACE = {
     "device check",  # this machine, now
     "export", "sample", "transfer", "lut diff", "lut recover",  # files that are named
-    "specialise", "validate",  # benchmark tables
+    "specialise",  # benchmark tables
 }  # fmt: skip
 
 

@@ -104,6 +104,8 @@ def test_gpu_operators(tmp_path):
     assert "| nvidia-tesla-t4 | train | linear |" in text
 
 
+@campaign
+@pytest.mark.slow  # every pair of a table's devices, several times
 def test_transfer(tmp_path):
     text = run("transfer", tmp_path, "--tables", tables_of("help", "oneproxy", "nasbench201"))
     assert "oneproxy, other collection, 10 random" in text
@@ -144,6 +146,8 @@ def test_objectives(workspace, tmp_path):
     assert (tmp_path / "evolution-50" / "search.json").exists()
 
 
+@campaign
+@pytest.mark.slow  # searches by several strategies on two large spaces
 def test_exact_oracle(tmp_path):
     pytest.importorskip("torch", reason="needs torch: pip install 'hwbench-nas[torch]'")
     text = run("exact_oracle", tmp_path)
@@ -152,6 +156,8 @@ def test_exact_oracle(tmp_path):
     assert "block scores of 30 networks, averaged, make the table" in text
 
 
+@campaign
+@pytest.mark.slow  # two spaces are profiled, and networks of both measured
 def test_spaces(workspace, tmp_path):
     place = Path(shutil.copytree(workspace, tmp_path / "workspace"))
     text = run("spaces", tmp_path / "out", "--workspace", place, "--space", "autoformer-tiny", "--space", "nasbench201")
@@ -159,6 +165,8 @@ def test_spaces(workspace, tmp_path):
     assert "19 rows profiled" in text
 
 
+@campaign
+@pytest.mark.slow  # four spaces are profiled, fitted and held against torch
 def test_readme_figures(tmp_path):
     text = run("readme_figures", tmp_path, "--stage", "prediction", "--stage", "exports")
     assert "| nasbench201 (3) | second measurement |" in text
