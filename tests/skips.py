@@ -19,6 +19,7 @@ ALLOWED = (
     r"(it does not promise to rise|it works without a budget|its shapes hold the batch)$",
     r"an? [\w-]+ predictor is rebuilt by its own verb",
     r"\S+ takes one sample at a time: ",
+    r"Strategy \S+ (finds the best of one objective, not a front|needs sums over parts of an architecture)",
     r"onnxruntime-\w+ is installed$",
     # Hardware: no machine of CI has a GPU, and the wheels of onnxruntime exclude each other
     r"onnxruntime-(cuda|tensorrt|webgpu) does not run here: the installed onnxruntime has no ",
