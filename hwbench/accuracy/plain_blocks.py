@@ -9,6 +9,7 @@ float32: products in bfloat16 take half the time, but moved scores of autoformer
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class Linear:
         return made
 
 
-class PlainBlock:
+class PlainBlock(ABC):
     """A residual block with a norm before or behind it."""
 
     def __init__(self, spec: OpSpec) -> None:
@@ -88,11 +89,13 @@ class PlainBlock:
         inside, flows = self._inside_backward(saved, slope)
         return slope + inside, flows
 
+    @abstractmethod
     def _inside(self, given: Tensor) -> tuple[Tensor, Any]:
-        raise NotImplementedError
+        """(what the block adds, what `_inside_backward` needs)."""
 
+    @abstractmethod
     def _inside_backward(self, saved: Any, slope: Tensor) -> tuple[Tensor, list[Flow]]:
-        raise NotImplementedError
+        """(what flows back to the block's input, what flowed through its linear layers)."""
 
     def _norm(self, x: Tensor) -> Any:
         return self._torch.native_layer_norm(x, self._shape, None, None, EPSILON)
