@@ -48,7 +48,7 @@ class Scale:
 
 
 FULL = Scale(
-    supernet=Recipe(epochs=30),
+    supernet=Recipe(epochs=75),
     scratch=Recipe(epochs=10),
     per_bin=340,
     trained=40,
