@@ -1,7 +1,8 @@
 """What tests share: a workspace really measured once per session, a small space, and Python in a process of its own.
 
 `make test` runs them in two processes (pytest-xdist), a file in one of them. What takes long to make and is only read is made
-once for both (`made_once`); no test may count on having the machine, its ports or its cache for itself.
+once for both (`made_once`); no test may count on having the machine, its ports or its cache for itself. What is too long for it
+is marked `campaign` (tests/campaign.py).
 
 Nothing of hwbench above core is imported before a test asks for it, so that a room's tests run without the rooms above it.
 """
@@ -20,7 +21,7 @@ import hypothesis
 import pytest
 
 import hwbench
-from tests import setups, skips
+from tests import campaign, setups, skips
 
 if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
@@ -33,6 +34,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """What only the campaign runs is left out elsewhere."""
+    campaign.leave_out(items)
 
 
 def pytest_sessionfinish(session) -> None:

@@ -45,7 +45,6 @@ from tests.cli.hint_places import PACKAGE, places, written_by_hand
 from tests.cli.test_own_space import MINE
 from tests.predictor.test_onnx_latency import UNCOVERED, card_of, model, two_layers  # noqa: F401 - a fixture
 
-CAMPAIGN = os.environ.get("HWBENCH_CAMPAIGN") == "1"
 OTHER = MINE.replace("class Mine", "class Other").replace("(4, 8)", "(12, 16)")
 
 PACKAGES, EMULATOR, BOARD = "installs packages", "sets an emulator up (tests/profiler/test_emulated.py)", "needs a board"
@@ -358,7 +357,7 @@ def test_kernels_that_are_like_none_measured(here, model, scenario, verb):  # no
     assert f"Run: hwbench {verb}" in mended_from(*predict)
 
 
-@pytest.mark.skipif(not CAMPAIGN, reason="long: make campaign runs it")
+@pytest.mark.campaign
 @runs(
     "predictor/onnx_latency.py:nothing_fitted", "predictor/onnx_latency.py:OnnxLatency.open",
     "predictor/onnx_fit.py:_check", "predictor/onnx_fit.py:_prices",

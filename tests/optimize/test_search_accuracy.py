@@ -28,9 +28,10 @@ from hwbench.optimize.limit import limits_of
 from hwbench.optimize.settings import Settings
 from hwbench.space.activity import sample
 from hwbench.space.values import to_values
+from tests import campaign
 from tests.optimize.searches import FILES, SPACE, one_line, trials, without_seconds
 
-SECONDS = 0.5 if os.environ.get("HWBENCH_CAMPAIGN") == "1" else 0.02
+SECONDS = 0.5 if campaign.RUNNING else 0.02
 EVALUATIONS = 70
 LIMITS = {"params_m": 6.5}
 MINE = '''
@@ -121,6 +122,7 @@ def lines(path: Path) -> list[str]:
 # Killed, resumed, shared out
 
 
+@pytest.mark.campaign(always=True)
 def test_killed_twice_and_resumed_with_two_workers_equals_one_worker_never_killed(mine, tmp_path):
     """Slow, failing for some, killed for real within a batch: nothing that was measured is measured again."""
     pytest.importorskip("hwbench.cli")

@@ -22,7 +22,6 @@ from tests import setups
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
 TINY_CLAIMS = ("best-of-n nasbench-bert", "linas nasbench-bert flops_m", "hurdles nasbench-nlp", "strategies vitbench-pit")
-campaign = pytest.mark.skipif(os.environ.get("HWBENCH_CAMPAIGN") != "1", reason="long: make campaign runs it")
 
 
 def run(name: str, out: Path, *words: object) -> str:
@@ -104,7 +103,7 @@ def test_gpu_operators(tmp_path):
     assert "| nvidia-tesla-t4 | train | linear |" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # every pair of a table's devices, several times
 def test_transfer(tmp_path):
     text = run("transfer", tmp_path, "--tables", tables_of("help", "oneproxy", "nasbench201"))
@@ -146,7 +145,7 @@ def test_objectives(workspace, tmp_path):
     assert (tmp_path / "evolution-50" / "search.json").exists()
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # searches by several strategies on two large spaces
 def test_exact_oracle(tmp_path):
     pytest.importorskip("torch", reason="needs torch: pip install 'hwbench-nas[torch]'")
@@ -156,7 +155,7 @@ def test_exact_oracle(tmp_path):
     assert "block scores of 30 networks, averaged, make the table" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # two spaces are profiled, and networks of both measured
 def test_spaces(workspace, tmp_path):
     place = Path(shutil.copytree(workspace, tmp_path / "workspace"))
@@ -165,7 +164,7 @@ def test_spaces(workspace, tmp_path):
     assert "19 rows profiled" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # four spaces are profiled, fitted and held against torch
 def test_readme_figures(tmp_path):
     text = run("readme_figures", tmp_path, "--stage", "prediction", "--stage", "exports")
@@ -175,7 +174,7 @@ def test_readme_figures(tmp_path):
     assert code in (0, 1)  # measured so briefly, a certified bound may keep no budget at all
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # three searches, each of which checks its shortcut on 48 networks
 def test_t_razor_search(workspace, tmp_path):
     text = run("t_razor_search", tmp_path, "--workspace", workspace)
@@ -183,7 +182,7 @@ def test_t_razor_search(workspace, tmp_path):
     assert (tmp_path / "random" / "verification.json").exists()
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # about 470 kernels and 22 networks are measured, each in a process or more
 def test_accuracy(tmp_path):
     for name, values in zip(("mobilenet-v2", "levit-128s"), sample.sample("nasbench201", 2, 5).values, strict=True):
@@ -193,7 +192,7 @@ def test_accuracy(tmp_path):
     assert "| mobilenet-v2 |" in run("accuracy", tmp_path)
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # whole tables are profiled seven times
 def test_trust(tmp_path):
     text = run("trust", tmp_path)
@@ -201,7 +200,7 @@ def test_trust(tmp_path):
         assert f"## {title}" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # 19 blocks are counted twice under emulation
 def test_targets(tmp_path):
     setups.emulator("x86-64")
