@@ -31,7 +31,6 @@ import hwbench
 from hwbench.cli.main import build
 from hwbench.core.errors import HwbenchError
 from hwbench.core.typed_json import encode
-from hwbench.device import files
 from hwbench.device.agent.environment import Environment
 from hwbench.device.files import local_name
 from hwbench.lut.table import Lut
@@ -127,13 +126,6 @@ def mended(*words: object) -> str:
     """What a command prints that was refused before its hint was followed."""
     paste(refused(*words))
     return ask(*words)
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory) -> Path:
-    """A workspace that knows this machine, which is detected once."""
-    files.detect(folder := tmp_path_factory.mktemp("machine"))
-    return folder
 
 
 @pytest.fixture
