@@ -33,6 +33,7 @@ from hwbench.core.errors import HwbenchError
 from hwbench.core.typed_json import encode
 from hwbench.device.agent.environment import Environment
 from hwbench.device.files import local_name
+from hwbench.device.peaks import Peaks
 from hwbench.lut.table import Lut
 from hwbench.network.spec import AMONG_COPIES, Setting
 from hwbench.predictor import card as cards
@@ -372,7 +373,8 @@ def test_models_of_a_machine_of_which_nothing_is_known(here, monkeypatch, fast_p
 
 
 @runs("device/files.py:get", "device/files.py:read")
-def test_a_machine_that_nobody_described(here):
+def test_a_machine_that_nobody_described(here, monkeypatch):
+    monkeypatch.setattr("hwbench.device.peaks.measure", lambda *_: Peaks({}))
     show = ("device", "show", *AT)
     Path("my work", "devices", f"{local_name()}.toml").unlink()
     assert "has no device file" in mended_from(*show)
@@ -380,12 +382,13 @@ def test_a_machine_that_nobody_described(here):
     assert "not readable TOML" in mended_from(*show)
 
 
-def test_a_hint_in_a_shell_of_its_own(tmp_path):
+def test_a_hint_in_a_shell_of_its_own(machine, tmp_path):
     """Words as a shell splits them, the program as it is installed: nothing is left over from the process that refused."""
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     hwb = [sys.executable, "-m", "hwbench"]
     (tmp_path / "hwbench").write_text(f'#!/bin/sh\nexec {shlex.join(hwb)} "$@"\n')
     (tmp_path / "hwbench").chmod(0o755)
+    shutil.copytree(machine, tmp_path / "my work")
     two_layers(tmp_path / "it's.onnx", side="n")
     asked = ["measure", "it's.onnx", "--max-processes", "1", "--max-seconds", "1", "--workspace", "my work"]
     first = subprocess.run([*hwb, *asked], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)

@@ -17,10 +17,11 @@ from studies.__main__ import every
 from studies.harness import TRIAL
 from studies.options import BRIEF
 from studies.table_claims import CELLS
-from tests import setups
+from tests import campaign, setups
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
+STAGES = ("whole", "predicted", "dear")
 TINY_CLAIMS = ("best-of-n nasbench-bert", "linas nasbench-bert flops_m", "hurdles nasbench-nlp", "strategies vitbench-pit")
 
 
@@ -97,6 +98,8 @@ def test_hat(tmp_path):
     assert "| wmt14enfr | raspberrypi4_arm_cortex_a72 | 0.6 |" in text
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # a generation is left out and fitted anew
 def test_gpu_operators(tmp_path):
     stages = ("--stage", "data", "--stage", "turing")
     text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"), *stages)
@@ -110,8 +113,9 @@ def test_transfer(tmp_path):
     assert "oneproxy, other collection, 10 random" in text
 
 
+@pytest.mark.campaign(always=True)
 def test_search(tmp_path):
-    words = [word for stage in ("whole", "predicted", "dear") for word in ("--stage", stage)]
+    words = [word for stage in (STAGES if campaign.RUNNING else STAGES[:1]) for word in ("--stage", stage)]
     text = run("search", tmp_path, "--tables", tables_of("nasbench201", "help"), "--workers", 1, *words)
     assert "| optuna-tpe | paid |" in text
     assert (tmp_path / "whole" / "report.md").exists()
@@ -133,12 +137,16 @@ def test_table_claims_on_cells(tmp_path):
     assert "| 2080ti_1 | 5 | reinforce | zeroed |" in text
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # networks are measured after every choice
 def test_active_profiling(workspace, tmp_path):
     assert "| space-filling |" in run(
         "active_profiling", tmp_path, "--workspace", workspace, "--space", "autoformer-tiny", "--networks", 4
     )
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # a search by every objective, whose winners are measured
 def test_objectives(workspace, tmp_path):
     text = run("objectives", tmp_path, "--workspace", workspace, "--measure")
     assert "ProxylessNAS latency loss" in text
