@@ -6,7 +6,8 @@
 
 The command runs in a mount namespace of its own. There /usr is a layer over the machine's from which everything in HIDDEN is
 removed, and hwbench's cache is an empty folder; outside nothing changes. pip and apt are configured as they are. Needs Linux,
-git and root. Prints what was hidden, what the command set up and how long it took; its exit code is the command's.
+git and root. Prints what was hidden and, behind what the command prints, what it set up, how many tests passed, which were
+skipped and why, and how long it took; its exit code is the command's.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CACHE = Path("~/.cache/hwbench").expanduser()
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hwbench"
 HIDDEN = {
     "ssh and its server": ("bin/ssh", "bin/ssh-*", "bin/scp", "bin/sftp", "sbin/sshd", "lib/openssh"),
     "compilers": ("bin/cc", "bin/c++", "bin/c[89]9*", "bin/cpp*", "bin/gcc*", "bin/g++*", "bin/clang*", "bin/*-linux-gnu*-*",
@@ -36,6 +39,9 @@ HIDDEN = {
 """What -> patterns below /usr and /usr/local."""
 SHOWN = 8
 PROGRAMS = ("ssh", "scp", "ssh-keygen", "sshd", "cc", "gcc", "clang", "ld", "qemu-aarch64")
+SKIPPED = re.compile(r"SKIPPED \[(?P<n>\d+)\] [^ ]+: (?P<reason>.+)")
+ENDED = re.compile(r"=+ (?P<total>\d+ (?:passed|failed|skipped|error)\b.*) in [\d.]+s.*=+")
+"""Lines of pytest."""
 LIBRARIES = ("libgomp.so.1", "libvulkan.so.1")
 
 
@@ -82,10 +88,11 @@ def inside(folder: Path, command: Sequence[str]) -> int:
     subprocess.run(["git", "--no-pager", "log", "-1", "--format=clone: %h %s"], cwd=folder / "clone", check=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HWBENCH_")}
     started = time.monotonic()
-    code = subprocess.run(command, cwd=folder / "clone", env=environment, check=False).returncode
+    code, printed = shown(command, folder / "clone", environment)
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
-    for line in set_up(cache):
-        print(f"set up: {line}")
+    print()
+    for line in [*(f"set up: {each}" for each in set_up(cache)), *tests(printed)]:
+        print(line)
     print(f"{' '.join(command)}: exit code {code} after {minutes}:{seconds:02d}")
     return code
 
@@ -124,6 +131,29 @@ def _require_hidden() -> None:
         found.append(name)
     if found:
         sys.exit(f"still there: {', '.join(found)}; add them to HIDDEN of {Path(__file__).name}.")
+
+
+def shown(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Runs a command; its exit code, and the lines it printed, which appear as they come."""
+    lines = []
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    return process.returncode, lines
+
+
+def tests(printed: Iterable[str]) -> list[str]:
+    """What pytest said at its end, if there were tests: how many passed, failed and were skipped, and every reason."""
+    total, reasons = "", Counter[str]()
+    for line in printed:
+        if skipped := SKIPPED.match(line):
+            reasons[skipped["reason"].removeprefix("Skipped: ")] += int(skipped["n"])
+        elif ended := ENDED.fullmatch(line):
+            total = ended["total"]
+    return [f"tests: {total}"] * bool(total) + [f"skipped: {n}: {reason}" for reason, n in reasons.most_common()]
 
 
 def set_up(cache: Path) -> list[str]:

@@ -1,7 +1,8 @@
 """What tests share: a workspace really measured once per session, a small space, and Python in a process of its own.
 
 `make test` runs them in two processes (pytest-xdist), a file in one of them. What takes long to make and is only read is made
-once for both (`made_once`); no test may count on having the machine, its ports or its cache for itself.
+once for both (`made_once`); no test may count on having the machine, its ports or its cache for itself. What is too long for it
+is marked `campaign` (tests/campaign.py).
 
 Nothing of hwbench above core is imported before a test asks for it, so that a room's tests run without the rooms above it.
 """
@@ -20,7 +21,7 @@ import hypothesis
 import pytest
 
 import hwbench
-from tests import setups, skips
+from tests import campaign, setups, skips
 
 if TYPE_CHECKING:
     from hwbench.profiler.policy import Policy
@@ -33,6 +34,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("hwbench")
 
 PACKAGE = Path(hwbench.__file__).parent
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """What only the campaign runs is left out elsewhere."""
+    campaign.leave_out(items)
 
 
 def pytest_sessionfinish(session) -> None:
@@ -96,12 +102,19 @@ def made_once(request, tmp_path_factory) -> Callable[[str, Callable[[Path], None
 
 
 @pytest.fixture(scope="session")
-def tiny_workspace(made_once, fast_policy) -> Path:
-    """This machine's device file and its table of autoformer-tiny. Copy it before changing anything."""
+def machine(made_once) -> Path:
+    """A workspace with this machine's device file, whose peaks take seconds. Copy it before changing anything."""
     from hwbench.device import files
 
+    return made_once("machine", files.detect)
+
+
+@pytest.fixture(scope="session")
+def tiny_workspace(made_once, machine, fast_policy) -> Path:
+    """This machine's device file and its table of autoformer-tiny. Copy it before changing anything."""
+
     def measure(root: Path) -> None:
-        files.detect(root)
+        shutil.copytree(machine, root, dirs_exist_ok=True)
         done = hwbench.profile("autoformer-tiny", workspace=root, policy=fast_policy)
         assert (done.rows, done.measured_rows, done.measured_rounds, done.failed) == (18, 18, 18 * 3, {})
 

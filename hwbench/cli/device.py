@@ -140,12 +140,13 @@ def list_devices(workspace: options.Workspace = options.HERE, wide: options.Wide
 
     place = Workspace.at(workspace)
     devices, unreadable = [], {}
-    for path in files.files(place):
-        try:
-            device = files.read(path)
-            devices.append((device, known_of(device, place)))
-        except DataError as error:  # the others are no worse for it
-            unreadable[path.stem] = str(error)
+    with console.progress("reading what is known"):
+        for path in files.files(place):
+            try:
+                device = files.read(path)
+                devices.append((device, known_of(device, place)))
+            except DataError as error:  # the others are no worse for it
+                unreadable[path.stem] = str(error)
     if json:
         listed: list[dict[str, object]] = [
             {**_facts(device), "reachable": reached(device, workspace).said, **known.document()} for device, known in devices
@@ -187,7 +188,9 @@ def _reach(device: Device, workspace: Path) -> str:
 def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
     from dataclasses import asdict
 
-    from hwbench.core.command import command, hint
+    from hwbench.core.command import hint
+    from hwbench.core.workspace import Workspace
+    from hwbench.device import files
     from hwbench.device.reached import reached
 
     document = {key: str(value) if key == "path" else value for key, value in asdict(device).items()}
@@ -195,11 +198,12 @@ def _show(device: Device, workspace: Path, wide: bool, json: bool) -> None:
     if json:
         console.emit_json(document)
     else:
+        document.pop("section")  # stands under its own name as well
         rows = [{"field": name, "value": _in_words(value)} for name, value in document.items() if value not in ({}, (), "")]
         console.table(f"Device {document['name']}", rows, wide=wide)
         if device.disturbed:
             why = "; ".join(dict.fromkeys(device.disturbed.values()))
-            line = command("device detect", workspace=workspace)
+            line = files.detect_command(Workspace.at(workspace))
             again = f" {hint(line, start='When the machine is quiet, run')}" if device.is_local else ""
             said = f"note: {len(device.disturbed)} of {len(device.peaks)} peaks were measured while disturbed"
             console.say(f"{said} ({why}) and are not cited.{again}")

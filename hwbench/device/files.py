@@ -123,7 +123,7 @@ def detect(workspace: str | Path = ".") -> Device:
     import psutil
     import tomli_w
 
-    place = Workspace.at(workspace)
+    path = Workspace.at(workspace).folder("devices") / f"{local_name()}.toml"  # it may be none that can be written
     cpu = environment.cpu_facts()
     cores = os.cpu_count() or 1
     caches = peaks.caches_bytes()
@@ -141,7 +141,6 @@ def detect(workspace: str | Path = ".") -> Device:
         "peaks": {name: value for each in measured for name, value in each.values.items()},
         **({"disturbed": disturbed} if disturbed else {}),
     }
-    path = place.path("devices", f"{local_name()}.toml")
     atomic_write(path, tomli_w.dumps(document))
     return read(path)
 

@@ -18,6 +18,7 @@ from hwbench.core.errors import UsageError
 from hwbench.core.progress import step
 from hwbench.device.system import CpuTimes, cpu_times, throttle_count, usable_cores
 
+TIMEOUT_S = 120
 BUSY_CORES, STOLEN, APART = 0.25, 0.05, 0.1
 """What disturbs: cores that others used, share of the running time a hypervisor took, distance of two readings of a peak."""
 
@@ -91,10 +92,16 @@ def measure(threads: int, caches: dict[str, int]) -> Peaks:
     command = [sys.executable, "-c", _KERNELS, str(threads), str(copy_bytes)]
     before = Moment.now()
     with step(f"peak FLOP/s and bandwidth with {threads} thread{'s' * (threads > 1)}"):
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise UsageError(f"The peak kernels failed on this machine: {done.stderr.strip().splitlines()[-1]}")
-    readings = [dict(zip(("gflops_fp32", "bandwidth_gb_s"), each, strict=True)) for each in json.loads(done.stdout)]
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            told, complaint = process.communicate(timeout=TIMEOUT_S)
+        except BaseException:  # Ctrl-C too, after which `subprocess.run` would not wait for it
+            process.kill()
+            process.communicate()
+            raise
+    if process.returncode:
+        raise UsageError(f"The peak kernels failed on this machine: {complaint.strip().splitlines()[-1]}")
+    readings = [dict(zip(("gflops_fp32", "bandwidth_gb_s"), each, strict=True)) for each in json.loads(told)]
     values = {name: max(each[name] for each in readings) for name in readings[0]}
     why = disturbance(before, Moment.now(), threads, usable_cores())
     why += [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hwbench.core import registry
 from hwbench.core.command import Value
+from hwbench.core.errors import HwbenchError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.network.spec import Setting
@@ -50,6 +51,17 @@ class Target:
     def name(self) -> str:
         """Everything that tells two targets apart, in a few words."""
         return f"{self.device}/{self.runtime} at {self.setting.key}"
+
+    @property
+    def out_of_reach(self) -> str | None:
+        """The sentence that ends a message in place of a command that would measure there, where none can; else None."""
+        try:
+            device = devices.get(self.device, self.workspace.root)
+        except HwbenchError:  # this machine, which nobody described yet, or a file that cannot be read
+            return None
+        if device.reach == "emulated" or not device.unreachable:
+            return None
+        return f"It cannot be measured from here: {device.unreachable}"
 
     @property
     def options(self) -> Mapping[str, Value]:

@@ -140,8 +140,10 @@ def how_to_measure(target: Target, spaces: Sequence[str] = (), *, fit: bool = Fa
     """The sentence that ends an error: the command that measures a table of the target and, if asked, the one that sets the
     device up before and the one that fits the table after.
 
-    Where nobody knows which space is meant, it says so: a command is there to be pasted.
+    Where nobody knows which space is meant, or the device cannot be measured, it says so: a command is there to be pasted.
     """
+    if target.out_of_reach:
+        return target.out_of_reach
     verbs = ("profile", "fit") if fit else ("profile",)
     first = [command("device setup", target.device, workspace=target.workspace.option)] if set_up else []
     if spaces:

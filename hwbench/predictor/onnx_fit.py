@@ -157,7 +157,7 @@ def _check(names: Sequence[str], references: bool, target: Target) -> None:
         luts.find_lut(target)
     except UsageError:  # which advises to profile a space: kernels are what is needed here
         profile = command("profile", kernels=KERNELS, **target.options)
-        raise UsageError(f"No kernels of {target.name} were measured yet. {hint(profile)}") from None
+        raise UsageError(f"No kernels of {target.name} were measured yet. {target.out_of_reach or hint(profile)}") from None
 
 
 def _by_family(models: Sequence[Reference]) -> dict[str, list[str]]:
@@ -180,7 +180,7 @@ def _prices(table: Lut, target: Target) -> Prices:
         rows_ms = kernel_rows(table, setting)
     if not rows_ms:
         profile = command("profile", kernels=KERNELS, **target.options)
-        raise UsageError(f"{table.path} has no kernels at {target.setting.key}. {hint(profile)}")
+        raise UsageError(f"{table.path} has no kernels at {target.setting.key}. {target.out_of_reach or hint(profile)}")
     specs, ms = [OpSpec.parse(key) for key in rows_ms], np.array(list(rows_ms.values()))
     model = OpModel(reach=EXTRAPOLATION)
     model.fit(specs, ms, setting)

@@ -151,7 +151,7 @@ class OnnxLatency:
         return MissingOps(
             f"{detected.path}: {len(layers)} kernels are like none that was measured on {self.target.device} ({kinds}); "
             f"they may be {share:.0%} of the latency, or several times that. First: {layers[0].kernel}. "
-            f"{hint(run)}",
+            f"{self.target.out_of_reach or hint(run)}",
             sorted({each.kernel for each in layers}),
         )
 
@@ -212,9 +212,10 @@ class OnnxLatency:
         """Raises MissingOps where a space has kernels like none that was measured: its networks must be told apart."""
         if missing := self.prices.too_little_known(specs):
             kinds = sorted({str(OpSpec.parse(key)["type"]) for key in missing})
+            measure = command("profile", kernels=KERNELS, **self.target.options)
             raise MissingOps(
                 f"{what}: {len(missing)} kernels are like none that was measured on {self.target.device} ({', '.join(kinds)}); "
-                f"first: {missing[0]}. {hint(command('profile', kernels=KERNELS, **self.target.options))}",
+                f"first: {missing[0]}. {self.target.out_of_reach or hint(measure)}",
                 missing,
             )
 
@@ -369,7 +370,9 @@ def nothing_fitted(target: Target) -> UsageError:
 
 
 def how_to_measure(target: Target) -> str:
-    """The end of an error: the commands that measure kernels of a target and fit them, from nothing."""
+    """The end of an error: the commands that measure kernels of a target and fit them, from nothing, where that can be done."""
+    if target.out_of_reach:
+        return target.out_of_reach
     usual = (target.setting.dtype, target.setting.batch) == (Setting().dtype, Setting().batch)
     on: dict[str, Value] = {} if usual else {"no_references": True, "space": CALIBRATING}
     fit = command("fit", kernels=True, **on, **target.options)

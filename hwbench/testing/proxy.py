@@ -13,8 +13,6 @@ from hwbench.space.activity import sample
 from hwbench.space.base import Population
 from hwbench.testing.base import Contract, cases
 
-DRAWN = 12
-
 
 class ProxyContract(Contract):
     """Asked about networks of shipped spaces, or of `spaces`."""
@@ -22,6 +20,8 @@ class ProxyContract(Contract):
     kind = "proxy"
     spaces: tuple[str, ...] = ()
     """Where it is of use; else every registered space is tried, and one it refuses is left out."""
+    drawn: int = 12
+    """Networks it is asked about."""
 
     def compiled(self) -> tuple[Callable[[Population], Any], Population]:
         """The scoring function of the first space it takes, and networks of that space."""
@@ -29,7 +29,7 @@ class ProxyContract(Contract):
         for name in self.spaces or registry.names("space"):
             space = registry.get("space", name)
             try:
-                return proxy.compile(space), sample(space, DRAWN, np.random.default_rng(1))
+                return proxy.compile(space), sample(space, self.drawn, np.random.default_rng(1))
             except HwbenchError:
                 if self.spaces:
                     raise
@@ -47,7 +47,9 @@ class ProxyContract(Contract):
         """A number, or NaN for one that is invalid."""
         score, population = self.compiled()
         found = np.asarray(score(population))
-        self.expect(found.shape == (DRAWN,), "compile", f"expected {DRAWN} scores for {DRAWN} networks, found {found.shape}")
+        self.expect(
+            found.shape == (self.drawn,), "compile", f"expected {self.drawn} scores for as many networks, found {found.shape}"
+        )
         real = np.issubdtype(found.dtype, np.number) and not np.isinf(found.astype(float)).any()
         self.expect(real, "compile", f"expected finite numbers or NaN, found {found.dtype} {found}")
         self.expect(not np.isnan(found.astype(float)).all(), "compile", "expected a score for at least one of the networks")
@@ -67,7 +69,7 @@ class ProxyContract(Contract):
             found = np.asarray(score(np.ascontiguousarray(population[:, ::-1])), float)[::-1]
         else:
             found = np.array(
-                [float(np.asarray(score(np.ascontiguousarray(population[:, i : i + 1])))[0]) for i in range(DRAWN)]
+                [float(np.asarray(score(np.ascontiguousarray(population[:, i : i + 1])))[0]) for i in range(self.drawn)]
             )
         same = np.allclose(found, whole, rtol=1e-9, atol=0, equal_nan=True)
         self.expect(same, "compile", f"expected the same score for a network {order} as in its batch")

@@ -89,7 +89,7 @@ def test_it_is_the_score_of_a_sequence_of_equal_patches(signed, initialisation):
             )  # angles are interpolated, and few units average little
 
 
-@pytest.mark.parametrize("name", [VIT, "bert:sequence=4"])
+@pytest.mark.parametrize("name", [VIT, pytest.param("bert:sequence=4", marks=pytest.mark.campaign)])
 def test_by_hand_and_by_torch_s_own_gradients_it_is_the_same(name):
     space = registry.get("space", name)
     population = sample(space, 4 if name == VIT else 1, np.random.default_rng(3))
@@ -114,7 +114,7 @@ def test_sums_of_two_outer_products():
 
 
 def test_neither_order_nor_size_of_a_batch_matter(monkeypatch):
-    proxy, population = registry.get("proxy", "dss-fast"), drawn(40)
+    proxy, population = registry.get("proxy", "dss-fast"), drawn(15)
     monkeypatch.setattr(shortcut, "TAU", -1.0)
 
     def scores(columns: np.ndarray) -> np.ndarray:

@@ -31,9 +31,9 @@ import hwbench
 from hwbench.cli.main import build
 from hwbench.core.errors import HwbenchError
 from hwbench.core.typed_json import encode
-from hwbench.device import files
 from hwbench.device.agent.environment import Environment
 from hwbench.device.files import local_name
+from hwbench.device.peaks import Peaks
 from hwbench.lut.table import Lut
 from hwbench.network.spec import AMONG_COPIES, Setting
 from hwbench.predictor import card as cards
@@ -45,7 +45,6 @@ from tests.cli.hint_places import PACKAGE, places, written_by_hand
 from tests.cli.test_own_space import MINE
 from tests.predictor.test_onnx_latency import UNCOVERED, card_of, model, two_layers  # noqa: F401 - a fixture
 
-CAMPAIGN = os.environ.get("HWBENCH_CAMPAIGN") == "1"
 OTHER = MINE.replace("class Mine", "class Other").replace("(4, 8)", "(12, 16)")
 
 PACKAGES, EMULATOR, BOARD = "installs packages", "sets an emulator up (tests/profiler/test_emulated.py)", "needs a board"
@@ -128,13 +127,6 @@ def mended(*words: object) -> str:
     """What a command prints that was refused before its hint was followed."""
     paste(refused(*words))
     return ask(*words)
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory) -> Path:
-    """A workspace that knows this machine, which is detected once."""
-    files.detect(folder := tmp_path_factory.mktemp("machine"))
-    return folder
 
 
 @pytest.fixture
@@ -358,7 +350,7 @@ def test_kernels_that_are_like_none_measured(here, model, scenario, verb):  # no
     assert f"Run: hwbench {verb}" in mended_from(*predict)
 
 
-@pytest.mark.skipif(not CAMPAIGN, reason="long: make campaign runs it")
+@pytest.mark.campaign
 @runs(
     "predictor/onnx_latency.py:nothing_fitted", "predictor/onnx_latency.py:OnnxLatency.open",
     "predictor/onnx_fit.py:_check", "predictor/onnx_fit.py:_prices",
@@ -381,7 +373,8 @@ def test_models_of_a_machine_of_which_nothing_is_known(here, monkeypatch, fast_p
 
 
 @runs("device/files.py:get", "device/files.py:read")
-def test_a_machine_that_nobody_described(here):
+def test_a_machine_that_nobody_described(here, monkeypatch):
+    monkeypatch.setattr("hwbench.device.peaks.measure", lambda *_: Peaks({}))
     show = ("device", "show", *AT)
     Path("my work", "devices", f"{local_name()}.toml").unlink()
     assert "has no device file" in mended_from(*show)
@@ -389,12 +382,13 @@ def test_a_machine_that_nobody_described(here):
     assert "not readable TOML" in mended_from(*show)
 
 
-def test_a_hint_in_a_shell_of_its_own(tmp_path):
+def test_a_hint_in_a_shell_of_its_own(machine, tmp_path):
     """Words as a shell splits them, the program as it is installed: nothing is left over from the process that refused."""
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     hwb = [sys.executable, "-m", "hwbench"]
     (tmp_path / "hwbench").write_text(f'#!/bin/sh\nexec {shlex.join(hwb)} "$@"\n')
     (tmp_path / "hwbench").chmod(0o755)
+    shutil.copytree(machine, tmp_path / "my work")
     two_layers(tmp_path / "it's.onnx", side="n")
     asked = ["measure", "it's.onnx", "--max-processes", "1", "--max-seconds", "1", "--workspace", "my work"]
     first = subprocess.run([*hwb, *asked], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)

@@ -15,7 +15,6 @@ import hwbench
 from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import HwbenchError, UnknownName, UsageError
-from hwbench.device import files
 from tests.cli.test_cli import fails
 
 MINE = """
@@ -57,11 +56,11 @@ def refused(*words: object, error: type[HwbenchError] = UsageError) -> str:
 
 
 @pytest.fixture(scope="module")
-def measured(fast_policy, tmp_path_factory) -> Path:
+def measured(fast_policy, machine, tmp_path_factory) -> Path:
     """A folder with mine.py, whose space was profiled and fitted in workspace/ (briefly: no test depends on how well)."""
     folder, before = tmp_path_factory.mktemp("own"), list(sys.path)
     (folder / "mine.py").write_text(MINE)
-    files.detect(folder / "workspace")
+    shutil.copytree(machine, folder / "workspace")
     space = hwbench.make_space(f"{folder}/mine.py:Mine")
     hwbench.profile(space, workspace=folder / "workspace", policy=fast_policy)
     hwbench.fit(space, workspace=folder / "workspace", networks=4, holdout=4, policy=fast_policy)

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 import hwbench
 from hwbench.cli.main import build
+from hwbench.core.errors import HwbenchError
+from hwbench.device import files
+from tests.predictor.test_onnx_latency import two_layers
 
 CELLS = "nasbench201"
+
+
+def one_line(*words: object) -> str:
+    with pytest.raises(HwbenchError) as caught:
+        CliRunner().invoke(build(), [*map(str, words)], catch_exceptions=False, standalone_mode=False)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        ("raspberry-pi-4", "no [ssh] host in its file; add yours, as in: hwbench device add MINE --like raspberry-pi-4 --ssh"),
+        ("nvidia-l4", "only its data sheet is known"),
+        ("intel-xeon-6-207-2-2c", "it is intel-xeon-6-207-2-2c, this machine is "),
+    ],
+)
+def test_nobody_is_told_to_measure_what_cannot_be_reached(tmp_path, monkeypatch, device, why):
+    monkeypatch.setattr(files, "local_name", lambda: "my-machine")
+    two_layers(tmp_path / "m.onnx")
+    for words in (("predict", tmp_path / "m.onnx"), ("fit", "--space", CELLS, "--batch", 7)):
+        said = one_line(*words, "--device", device)
+        assert f"It cannot be measured from here: {why}" in said
+        assert "hwbench profile" not in said
 
 
 def test_a_device_that_is_only_predicted(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hwbench.core.errors import MeasurementError
 from hwbench.core.workspace import packaged
 from hwbench.device import files, peaks
 from hwbench.device.peaks import Moment, Peaks, disturbance, less_with_more
@@ -49,6 +50,31 @@ def test_a_real_measurement_says_what_it_saw():
     assert sorted(found.values) == ["bandwidth_gb_s_1_threads", "gflops_fp32_1_threads"]
     assert min(found.values.values()) > 0
     assert isinstance(found.disturbed, str)
+
+
+INTERRUPTED = """
+import os, signal, threading
+from hwbench.device import peaks
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background has it ignored
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    peaks.measure(1, {})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_interrupted_they_leave_no_process_and_no_word(python):
+    done = python(INTERRUPTED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(peaks, "measure", None)
+    (tmp_path / "devices").write_text("a file where a folder should be")
+    with pytest.raises(MeasurementError, match=r"Cannot write .*devices: .*choose another --workspace"):
+        files.detect(tmp_path)
 
 
 def test_disturbed_peaks_are_kept_in_the_file_and_not_cited(tmp_path, monkeypatch):

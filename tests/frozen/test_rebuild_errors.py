@@ -108,6 +108,7 @@ def test_the_card_states_what_is_on_record(name):
     assert stated(name) == KNOWN[name]["stated"]
 
 
+@pytest.mark.campaign(always=True)
 @pytest.mark.slow  # every predictor is fitted anew, up to LONGEST seconds each
 @pytest.mark.parametrize("name", SHIPPED)
 def test_built_again_it_has_the_recorded_errors(name, tmp_path):

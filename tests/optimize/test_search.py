@@ -58,6 +58,7 @@ def short(run, monkeypatch, one_thread) -> Callable[..., dict]:
     return search
 
 
+@pytest.mark.campaign(keep=6)
 @every_strategy
 def test_the_same_seed_gives_the_same_files_also_after_a_kill(short, tmp_path, strategy):
     whole, other = short("whole", strategy), short("other", strategy, seed=1)

@@ -28,9 +28,10 @@ from hwbench.optimize.limit import limits_of
 from hwbench.optimize.settings import Settings
 from hwbench.space.activity import sample
 from hwbench.space.values import to_values
+from tests import campaign
 from tests.optimize.searches import FILES, SPACE, one_line, trials, without_seconds
 
-SECONDS = 0.5 if os.environ.get("HWBENCH_CAMPAIGN") == "1" else 0.02
+SECONDS = 0.5 if campaign.RUNNING else 0.02
 EVALUATIONS = 70
 LIMITS = {"params_m": 6.5}
 MINE = '''
@@ -121,6 +122,7 @@ def lines(path: Path) -> list[str]:
 # Killed, resumed, shared out
 
 
+@pytest.mark.campaign(always=True)
 def test_killed_twice_and_resumed_with_two_workers_equals_one_worker_never_killed(mine, tmp_path):
     """Slow, failing for some, killed for real within a batch: nothing that was measured is measured again."""
     pytest.importorskip("hwbench.cli")
@@ -239,7 +241,7 @@ def test_a_lambda_in_workers_is_refused_before_anything_is_asked(small, tmp_path
 
 def test_a_changed_file_is_refused_and_the_command_in_the_refusal_goes_on(mine, tmp_path):
     pytest.importorskip("hwbench.cli")
-    options = {"evaluations": 40, "workspace": "."}
+    options = {"evaluations": 16, "workspace": "."}
     finished(command(tmp_path, *asked("best", **options), seconds=0))
     before = lines(tmp_path / "calls")
     mine.write_text(MINE.replace('raise ValueError(f"{heads[0]} heads twice do not converge")', "return 59.5"))
@@ -256,7 +258,7 @@ def test_a_changed_file_is_refused_and_the_command_in_the_refusal_goes_on(mine, 
     measured = {
         entry["genes"] for entry in map(json.loads, lines(tmp_path / "best" / "accuracies.jsonl")[1:]) if "accuracy" in entry
     }
-    assert 0 < len(again) <= 40
+    assert 0 < len(again) <= 16
     asked_again = {
         line["genes"] for line in map(json.loads, lines(tmp_path / "best-2" / "accuracies.jsonl")[1:]) if "from" not in line
     }
@@ -275,7 +277,7 @@ def test_a_folder_tells_another_accuracy_from_a_proxy(small):
 def test_stored_settings_name_a_function_and_nothing_is_loaded_by_them(mine, tmp_path):
     """Verify and report work where the file is gone."""
     pytest.importorskip("hwbench.cli")
-    finished(command(tmp_path, *asked("best", evaluations=30), seconds=0))
+    finished(command(tmp_path, *asked("best", evaluations=12), seconds=0))
     stored = json.loads((tmp_path / "best" / "settings.json").read_text())
     assert (stored["proxy"], stored["accuracy"]["name"]) == (None, "mine.py:evaluate")
     assert str(tmp_path) not in (tmp_path / "best" / "settings.json").read_text()

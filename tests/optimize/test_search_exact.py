@@ -90,6 +90,7 @@ def test_the_small_spaces_are_those_meant():
     assert {"nasbench201", "autoformer-cifar10", "mixer", "nested", "chain"} <= set(SMALL)
 
 
+@pytest.mark.campaign(keep=3)
 @pytest.mark.parametrize("name", SMALL)
 def test_the_best_is_that_of_every_architecture(name):
     """The score under no limit but a loose one, under several, on the very cost of an architecture, and beyond the least."""

@@ -26,11 +26,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from hwbench.core.errors import HwbenchError
 from hwbench.device.target import Target
 from hwbench.predictor.onnx_latency import ModelFile, predict_file
+from tests import campaign
 from tests.profiler.mutations import BESIDE, BESIDE_BYTES, SEEDS, SHAPES, mutation
 
 ROOT = Path(__file__).parents[2]
-CAMPAIGN = os.environ.get("HWBENCH_CAMPAIGN") == "1"
-MODELS = 500 if CAMPAIGN else 60
+MODELS = 500 if campaign.RUNNING else 60
+pytestmark = pytest.mark.campaign(always=True)
 HANGS_S = 300
 """After which a model is said to hang; a run that has no end is given up long before."""
 

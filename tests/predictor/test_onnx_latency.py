@@ -6,6 +6,7 @@ Latencies here are synthetic (a roofline of each kernel), so that prices are kno
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -114,11 +115,10 @@ def card_of(model: OpModel) -> OnnxCard:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, model: OpModel, nothing_packaged) -> Path:
+def workspace(tmp_path: Path, model: OpModel, machine, nothing_packaged) -> Path:
     folder = tmp_path / "predictors" / devices.local_name() / f"onnx-onnxruntime-{Setting().key}"
     cards.write(folder, OnnxCard, document(card_of(model)), model.state()[1])
-    devices.detect(tmp_path)
-    return tmp_path
+    return shutil.copytree(machine, tmp_path, dirs_exist_ok=True)
 
 
 def two_layers(path: Path, activation: str = "Relu", side: int | str = 1) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -52,10 +53,9 @@ def product(path: Path, columns: int = 32) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def elsewhere(tmp_path_factory) -> Iterator[Path]:
+def elsewhere(tmp_path_factory, machine) -> Iterator[Path]:
     """The folder these tests are called in: the file of this machine's device goes there, not into the repository."""
-    folder = tmp_path_factory.mktemp("workspace")
-    files.detect(folder)
+    folder = shutil.copytree(machine, tmp_path_factory.mktemp("workspace"), dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder

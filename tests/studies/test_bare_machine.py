@@ -22,12 +22,38 @@ def test_a_command_finds_no_compiler_and_an_empty_cache(tmp_path):
     command = [sys.executable, bare_machine.__file__, "--folder", str(tmp_path), "sh", "-c", LOOK]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
-    *hidden, clone, files, nothing, end = done.stdout.splitlines()
+    *hidden, clone, files, _, nothing, end = done.stdout.splitlines()
     assert [line.split(": ")[:2] for line in hidden] == [["hidden", what] for what in bare_machine.HIDDEN]
     assert clone.startswith("clone: ")
     assert (files.strip(), nothing) == ("0", "set up: nothing")
     assert ": exit code 7 after " in end
     assert shutil.which("cc") == before
+
+
+PYTEST = """
+import pytest
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_skipped(n):
+    pytest.skip("needs 2 GPUs: one is not enough")
+
+
+@pytest.mark.skip(reason="long: make campaign runs it")
+def test_long(): pass
+
+
+def test_passes(): pass
+"""
+
+
+def test_tests_that_passed_were_skipped_or_failed_are_told_with_every_reason(tmp_path):
+    (tmp_path / "test_some.py").write_text(PYTEST + "\ndef test_fails(): assert not 1\n")
+    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    code, printed = bare_machine.shown(command, tmp_path, os.environ)
+    told = ["skipped: 3: needs 2 GPUs: one is not enough", "skipped: 1: long: make campaign runs it"]
+    assert (code, bare_machine.tests(printed)) == (1, ["tests: 1 failed, 1 passed, 4 skipped", *told])
+    assert bare_machine.tests(["no tests here", "= 3 things in 2s ="]) == []
 
 
 def test_what_was_set_up_is_told(tmp_path):

@@ -62,6 +62,8 @@ def test_a_refusal_ends_the_stage_in_its_own_words():
         kernel_spaces.answering(refusing, registry.get("space", SPACE))
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # kernels of a space are profiled and its networks measured
 def test_a_trial_run_from_the_command_line_to_the_report(tiny_workspace, tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_spaces.onnx_latency, "load", lambda target: Prices())
     place = shutil.copytree(tiny_workspace, tmp_path / "workspace")

@@ -239,6 +239,7 @@ def test_networks_with_too_few_trainings_are_left_out_of_the_figures(whole):
     assert "inherited, mean of seeds" not in figures.scratch(scratch, {}, 2)["taus"]
 
 
+@pytest.mark.campaign  # the test behind it interrupts a training within one process
 @pytest.mark.slow  # three processes that import torch
 def test_killed_at_any_moment_it_ends_as_if_it_had_not_been(whole, datasets, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(provenance.ROOT)}

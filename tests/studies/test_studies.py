@@ -17,12 +17,12 @@ from studies.__main__ import every
 from studies.harness import TRIAL
 from studies.options import BRIEF
 from studies.table_claims import CELLS
-from tests import setups
+from tests import campaign, setups
 
 TABLES = Path(os.environ.get("HWBENCH_TABLES", provenance.ROOT.parent / "shared" / "tables"))
 STUDIES = every()
+STAGES = ("whole", "predicted", "dear")
 TINY_CLAIMS = ("best-of-n nasbench-bert", "linas nasbench-bert flops_m", "hurdles nasbench-nlp", "strategies vitbench-pit")
-campaign = pytest.mark.skipif(os.environ.get("HWBENCH_CAMPAIGN") != "1", reason="long: make campaign runs it")
 
 
 def run(name: str, out: Path, *words: object) -> str:
@@ -98,21 +98,24 @@ def test_hat(tmp_path):
     assert "| wmt14enfr | raspberrypi4_arm_cortex_a72 | 0.6 |" in text
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # a generation is left out and fitted anew
 def test_gpu_operators(tmp_path):
     stages = ("--stage", "data", "--stage", "turing")
     text = run("gpu_operators", tmp_path, "--tables", tables_of("neusight", "aiconfigurator"), *stages)
     assert "| nvidia-tesla-t4 | train | linear |" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # every pair of a table's devices, several times
 def test_transfer(tmp_path):
     text = run("transfer", tmp_path, "--tables", tables_of("help", "oneproxy", "nasbench201"))
     assert "oneproxy, other collection, 10 random" in text
 
 
+@pytest.mark.campaign(always=True)
 def test_search(tmp_path):
-    words = [word for stage in ("whole", "predicted", "dear") for word in ("--stage", stage)]
+    words = [word for stage in (STAGES if campaign.RUNNING else STAGES[:1]) for word in ("--stage", stage)]
     text = run("search", tmp_path, "--tables", tables_of("nasbench201", "help"), "--workers", 1, *words)
     assert "| optuna-tpe | paid |" in text
     assert (tmp_path / "whole" / "report.md").exists()
@@ -134,19 +137,23 @@ def test_table_claims_on_cells(tmp_path):
     assert "| 2080ti_1 | 5 | reinforce | zeroed |" in text
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # networks are measured after every choice
 def test_active_profiling(workspace, tmp_path):
     assert "| space-filling |" in run(
         "active_profiling", tmp_path, "--workspace", workspace, "--space", "autoformer-tiny", "--networks", 4
     )
 
 
+@pytest.mark.campaign
+@pytest.mark.slow  # a search by every objective, whose winners are measured
 def test_objectives(workspace, tmp_path):
     text = run("objectives", tmp_path, "--workspace", workspace, "--measure")
     assert "ProxylessNAS latency loss" in text
     assert (tmp_path / "evolution-50" / "search.json").exists()
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # searches by several strategies on two large spaces
 def test_exact_oracle(tmp_path):
     pytest.importorskip("torch", reason="needs torch: pip install 'hwbench-nas[torch]'")
@@ -156,7 +163,7 @@ def test_exact_oracle(tmp_path):
     assert "block scores of 30 networks, averaged, make the table" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # two spaces are profiled, and networks of both measured
 def test_spaces(workspace, tmp_path):
     place = Path(shutil.copytree(workspace, tmp_path / "workspace"))
@@ -165,7 +172,7 @@ def test_spaces(workspace, tmp_path):
     assert "19 rows profiled" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # four spaces are profiled, fitted and held against torch
 def test_readme_figures(tmp_path):
     text = run("readme_figures", tmp_path, "--stage", "prediction", "--stage", "exports")
@@ -175,7 +182,7 @@ def test_readme_figures(tmp_path):
     assert code in (0, 1)  # measured so briefly, a certified bound may keep no budget at all
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # three searches, each of which checks its shortcut on 48 networks
 def test_t_razor_search(workspace, tmp_path):
     text = run("t_razor_search", tmp_path, "--workspace", workspace)
@@ -183,7 +190,7 @@ def test_t_razor_search(workspace, tmp_path):
     assert (tmp_path / "random" / "verification.json").exists()
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # about 470 kernels and 22 networks are measured, each in a process or more
 def test_accuracy(tmp_path):
     for name, values in zip(("mobilenet-v2", "levit-128s"), sample.sample("nasbench201", 2, 5).values, strict=True):
@@ -193,7 +200,7 @@ def test_accuracy(tmp_path):
     assert "| mobilenet-v2 |" in run("accuracy", tmp_path)
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # whole tables are profiled seven times
 def test_trust(tmp_path):
     text = run("trust", tmp_path)
@@ -201,7 +208,7 @@ def test_trust(tmp_path):
         assert f"## {title}" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # 19 blocks are counted twice under emulation
 def test_targets(tmp_path):
     setups.emulator("x86-64")

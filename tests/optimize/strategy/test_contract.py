@@ -36,6 +36,7 @@ def brief(name: str) -> str:
 
 
 globals().update(suites("strategy", name=brief))
+pytestmark = pytest.mark.campaign(keep=40)  # of each check, over all strategies and kinds of problem
 
 
 def make(name: str, problem: Problem, seed: int = 0) -> Strategy:
@@ -89,6 +90,7 @@ def of_random() -> float:
     return float(np.median([best_found("random", seed, 300) for seed in range(7)]))
 
 
+@pytest.mark.campaign(keep=8)
 @pytest.mark.parametrize("name", [name for name in registry.names("strategy") if name != "random"])
 def test_every_strategy_is_better_than_random_search(name, of_random):
     """On ten million architectures whose accuracy is a sum; the dear ones are given fewer evaluations than random search."""
