@@ -22,7 +22,7 @@ from hwbench.predictor.models import Chosen
 from hwbench.predictor.space_latency import Fitted
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
-from hwbench.study import figures
+from hwbench.study import charts
 from hwbench.study.render import Block, Panel, Section, ms, percent
 from hwbench.study.time_split import Part, by_group, by_type
 
@@ -34,7 +34,7 @@ Prices = Mapping[OpSpec, tuple[float, str]]
 def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_ms: float) -> Section:
     """The section of the first of some networks; where its predictor tells whole networks only, a sentence that says so."""
     workload = lowering.lower(networks.space, networks.population[:, 0])
-    prices = _prices(chosen.model, list(workload.counts()), statistic)
+    prices = prices_of(chosen.model, list(workload.counts()), statistic)
     if isinstance(prices, Refusal):
         why = f"The latency cannot be split up: its predictor, {chosen.latency.facts.name}, tells whole networks only."
         return TITLE, [Block("text", why)]
@@ -45,9 +45,9 @@ def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_m
     kinds, parts = by_type(layers), by_group(layers, [_part_of(layer.name) for layer in layers])
     names = [part.name for part in kinds]
     panels = [
-        Panel("time-by-kind", figures.shares(_with({k.name: {k.name: k.latency_ms} for k in kinds}, calibration_ms),
+        Panel("time-by-kind", charts.shares(_with({k.name: {k.name: k.latency_ms} for k in kinds}, calibration_ms),
                                              [*names, CALIBRATION], predicted_ms, "By kind of block")),
-        Panel("time-by-part", figures.shares({part.name: part.types for part in parts}, names, predicted_ms,
+        Panel("time-by-part", charts.shares({part.name: part.types for part in parts}, names, predicted_ms,
                                              "By part of the network, in running order")),
     ]  # fmt: skip
     return TITLE, [
@@ -70,7 +70,7 @@ def layers_of(workload: Workload, prices: Prices) -> list[Layer]:
     return found
 
 
-def _prices(model: LatencyModel, specs: Sequence[OpSpec], statistic: str) -> Prices | Refusal:
+def prices_of(model: LatencyModel, specs: Sequence[OpSpec], statistic: str) -> Prices | Refusal:
     """What each op takes alone: by its row in the table a sum was fitted on, else by asking for a network of that op only."""
     if not isinstance(model, Fitted):
         told = model.predict_networks([Workload((Phase(single(spec)),)) for spec in specs], statistic)

@@ -149,9 +149,9 @@ def invent(root: Path, space: str = "autoformer-tiny", statistic: str = "min", b
         told["latency_ms"] = row["predicted_ms"]
     write_json(folder / "search.json", document)
     trials = [
-        {"trial": i, "architecture": f"{i:02x}", "accuracy": 7.5 - 0.1 * i, "latency_ms": 11 - 0.1 * i,
+        {"trial": i, "architecture": genes.tobytes().hex(), "accuracy": 7.5 - 0.1 * i, "latency_ms": 11 - 0.1 * i,
          "upper_ms": 11.33 - 0.103 * i, "fitness": 1.0, "feasible": True}
-        for i in range(50)
+        for i, genes in enumerate(np.ascontiguousarray(sample(space, 50, 2).population.T))
     ]  # fmt: skip
     schema.write(folder / "trials.parquet", optimize_schema.TRIALS, trials, {"about": INVENTED})
     write_verification(folder, rows, statistic, budget_ms)
