@@ -391,3 +391,13 @@ def process_levels(levels_ms: Mapping[str, Sequence[float]]) -> Spec:
          "encoding": {"x": x, "y": y, **look}},
         {"data": _values(lowest), "mark": {"type": "tick", "thickness": 2.5, "size": 26}, "encoding": {"x": x, "y": y, **look}},
     ])  # fmt: skip
+
+
+def bars(title: str, values: Sequence[tuple[str, float]]) -> Spec:
+    """A bar per name."""
+    rows = [{"name": name, "value": value} for name, value in values]
+    y = {"field": "name", "type": "nominal", "sort": [name for name, _ in values], "title": None}
+    bar: Spec = {"type": "bar", "color": BLUE, "tooltip": True}
+    return chart(title, 26 * len(rows) + 10, [
+        {"mark": bar, "encoding": {"x": {"field": "value", "type": "quantitative", "title": None}, "y": y}},
+    ], data=_values(rows))  # fmt: skip
