@@ -100,7 +100,7 @@
       const columns = heads.map((cell) => ({ name: cell.dataset.name ?? cell.textContent.trim(), number: cell.classList.contains("number") }));
       const rows = [...table.tBodies[0].rows].map((node) => {
         const texts = [...node.cells].map((cell) => cell.textContent.trim());
-        return { node, texts, values: texts, command: node.dataset.command ?? null };
+        return { node, texts, values: texts, command: node.dataset.command ?? table.dataset.command ?? null };
       });
       const made = new Table(table.id, columns, rows, table);
       made.heads = heads;
