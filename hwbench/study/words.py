@@ -11,7 +11,8 @@ from collections.abc import Iterable
 WORDS = {
     "measured": "timed on the device itself, in fresh processes, with its spread",
     "predicted": "told by a predictor that never saw this network run; its error on unseen networks is stated",
-    "upper bound": "the upper end of an interval, which budgets are held against: 95 of 100 networks like those of its calibration stay below",
+    "upper bound": "the upper end of an interval, which budgets are held against: 95 of 100 networks like those of its "
+    "calibration stay below",
     "published": "somebody else's number, taken as it was printed or stored; not measured here",
     "counted": "follows from the network alone, such as parameters or FLOPs: no noise, no error",
     "spread": "how far the fresh processes of one measurement lie apart, relative",

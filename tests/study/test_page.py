@@ -189,7 +189,8 @@ def test_every_finalist_has_the_command_that_measures_it_and_its_difference(foun
     commands = [attrs["data-command"] for _, attrs in Page(html).tags if "data-command" in attrs]
     assert (
         commands[0]
-        == f"hwbench export --arch {folder.name} --out winner.onnx && hwbench measure winner.onnx --device invented-cpu --runtime onnxruntime"
+        == f"hwbench export --arch {folder.name} --out winner.onnx && hwbench measure winner.onnx --device invented-cpu "
+        "--runtime onnxruntime"
     )
     assert "--index 1 --out finalist-2.onnx" in commands[1]
     text = (folder / "report.md").read_text()

@@ -38,7 +38,8 @@ def built(tmp_path_factory):
     shutil.copytree(invent(root), reports / "search-of-a-test-2000-01-03")
     bad = reports / "hostile-2000-01-02"
     bad.mkdir()
-    links = "[a](javascript:alert(1)) [b](../trust-2026-11-16/trust.md) [c](../../secret.md) [d](https://example.org) ![e](https://example.org/x.png)"
+    links = "[a](javascript:alert(1)) [b](../trust-2026-11-16/trust.md) [c](../../secret.md) [d](https://example.org)"
+    links += " ![e](https://example.org/x.png)"
     (bad / "README.md").write_text(
         f"# {HOSTILE}\n\n{HOSTILE}\n\n{links}\n\n| name {HOSTILE} | n |\n|---|---:|\n| {HOSTILE} | 1 |\n| b | 2 |\n\n    hwbench list ops\n"
     )
@@ -183,7 +184,8 @@ def test_prose_finds_what_makes_a_report_again():
     def nowhere(_: str) -> None:
         return None
 
-    text = "# T `x`\n\nMade by `python -m studies.trust --out a` today.\n\n    hwbench fit \\\n        --space bert\n\n| a | b |\n|---|---:|\n| `k` | 1.5 |\n"
+    text = "# T `x`\n\nMade by `python -m studies.trust --out a` today.\n\n"
+    text += "    hwbench fit \\\n        --space bert\n\n| a | b |\n|---|---:|\n| `k` | 1.5 |\n"
     found = prose.read(text, "t", nowhere, nowhere)
     assert (found.title, found.command) == ("T x", "python -m studies.trust --out a")
     assert found.first_table == (["a", "b"], [["k", "1.5"]])
