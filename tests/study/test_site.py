@@ -40,9 +40,8 @@ def built(tmp_path_factory):
     bad.mkdir()
     links = "[a](javascript:alert(1)) [b](../trust-2026-11-16/trust.md) [c](../../secret.md) [d](https://example.org)"
     links += " ![e](https://example.org/x.png)"
-    (bad / "README.md").write_text(
-        f"# {HOSTILE}\n\n{HOSTILE}\n\n{links}\n\n| name {HOSTILE} | n |\n|---|---:|\n| {HOSTILE} | 1 |\n| b | 2 |\n\n    hwbench list ops\n"
-    )
+    table = f"| name {HOSTILE} | n |\n|---|---:|\n| {HOSTILE} | 1 |\n| b | 2 |"
+    (bad / "README.md").write_text(f"# {HOSTILE}\n\n{HOSTILE}\n\n{links}\n\n{table}\n\n    hwbench list ops\n")
     done = hwbench.site(reports, root / "out", root)
     return root / "out", done, reports
 
