@@ -235,6 +235,10 @@
   }
   dark.addEventListener("change", draw);
 
+  function has(view, name) {
+    try { return Boolean(view.data(name)); } catch { return false; }
+  }
+
   // --- the explorer of a search's trials -------------------------------------------------------------------------------------
   class Explorer {
     constructor(told, place) {
@@ -342,8 +346,7 @@
       const name = this.cost.value;
       const chosen = { ...this.chosen, cost: name === "cost" ? this.chosen._cost : this.chosen[name] };
       for (const view of Object.values(views)) {
-        const sets = view.getState({ data: (key) => key === "trials" || key === "chosen" }).data ?? {};
-        if ("trials" in sets) view.data("trials", rows.map((row) => ({ ...row }))).data("chosen", [chosen]).runAsync();
+        if (has(view, "trials")) view.data("trials", rows.map((row) => ({ ...row }))).data("chosen", [chosen]).runAsync();
       }
     }
     describe(datum) {
