@@ -22,7 +22,7 @@ from hwbench.study.render import Section
 TEMPLATE = "report_template.html.j2"
 LIBRARIES = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js")
 """In the order in which they need each other."""
-SCRIPT, STYLE = "page.js", "page.css"
+SCRIPT, STYLE, LICENCES = "page.js", "page.css", "LICENSES.txt"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def html(
         "word_place": words.place, "words": words.used(own) if live else {}, "how_known": words.HOW_KNOWN,
         "root": more.root if more is not None else None, "style": "" if live and not alone else text_of(STYLE),
         "libraries": [_script(text_of(name)) for name in LIBRARIES] if alone and panels else [],
-        "script": _script(text_of(SCRIPT)) if alone else "", "charts": bool(panels),
+        "licences": _script(text_of(LICENCES)), "script": _script(text_of(SCRIPT)) if alone else "", "charts": bool(panels),
         "data": "" if more is None else document(panels, more), "explorer": more is not None and more.explorer is not None,
         "search": None, "notice": "", "site": (), **values,
     }  # fmt: skip

@@ -290,7 +290,7 @@ def _words(made: Site) -> None:
 def _assets(made: Site) -> None:
     folder = made.out / "assets"
     atomic_write(folder / "vega.js", "\n".join(page.text_of(name) for name in page.LIBRARIES))
-    for name in (page.SCRIPT, page.STYLE, "LICENSES.txt"):
+    for name in (page.SCRIPT, page.STYLE, page.LICENCES):
         atomic_write(folder / name, page.text_of(name))
     atomic_write(folder / "index.js", f"globalThis.hwbenchIndex={page.as_json(made.index)};\n")
 
