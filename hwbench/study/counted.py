@@ -21,13 +21,13 @@ from hwbench.study.render import (
     MISSING,
     Block,
     Section,
-    again,
     explorer_block,
     front_panels,
     how_far,
     kept_cell,
     limit_cards,
     limits_table,
+    measuring,
     winner_table,
 )
 from hwbench.study.trials import Trials
@@ -149,7 +149,7 @@ def _finalists(e: Counted) -> Section:
         )
         for row in rows
     ]  # fmt: skip
-    commands = [again(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
+    commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
     head = ("network", f"{e.word} kept", *names, e.settings.score_name)
     return "Winner and finalists", [
         Block("table", "Every limited cost as it was told once more after the search.", head, cells, commands=commands),

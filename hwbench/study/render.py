@@ -144,7 +144,7 @@ def explorer_block() -> Block:
     return Block("explorer", EXPLORE)
 
 
-def again(result: SearchResult, folder: str, i: int) -> str:
+def measuring(result: SearchResult, folder: str, i: int) -> str:
     """What measures a finalist of a search again."""
     asked, at, plain = result.settings, result.settings.setting, Setting()
     name = f"{'winner' if i == 0 else f'finalist-{i + 1}'}.onnx"

@@ -28,13 +28,13 @@ from hwbench.study.render import (
     Panel,
     Section,
     accuracy_row,
-    again,
     explorer_block,
     front_panels,
     how_far,
     kept_cell,
     limit_cards,
     limits_table,
+    measuring,
     median,
     ms,
     percent,
@@ -176,7 +176,7 @@ def _networks(e: Evidence) -> Section:
         f"Winner and finalists. Error is (predicted - measured) / measured; the {e.word} of {ms(e.budget_ms)} ms is "
         f"for {s}. Against the winner: beyond noise where the difference exceeds the spreads of both together. {SPREAD_NOTE}"
     )
-    commands = [again(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
+    commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
     limits = limits_table(e.verification.get("limits", []))
     blocks = [Block("table", caption, columns, rows, commands=commands), *([limits] if len(limits.rows) > 1 else [])]
     if e.random:

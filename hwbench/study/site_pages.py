@@ -18,7 +18,6 @@ from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices_files
 from hwbench.device.files import Device
 from hwbench.lut import schema as lut_schema
-from hwbench.network.spec import OpSpec
 from hwbench.predictor import card as cards
 from hwbench.predictor.known import Known, known_of, stated
 from hwbench.study import charts
@@ -95,7 +94,7 @@ def _device(made: Site, name: str, device: Device, known: Known, place: Workspac
         stored = f"luts/{device.name}/{table.runtime}.parquet"
         caption = f"{table.rows} rows, {table.metric} measured; {stored}. Again, for a space: {again}"
         sections.append((f"Table: {table.runtime}", [Block("data", caption, label=f"lut-{table.runtime}")]))
-        kinds = " ".join(sorted({OpSpec.parse(key).op for key in columns["key"]}))
+        kinds = " ".join(sorted(set(rows.column("op").to_pylist())))
         made.find(f"{device.name}: {table.runtime}", name, "lookup table", kinds)
     if studies:
         links = [(study.page, study.name, "") for study in studies]

@@ -22,7 +22,7 @@ from hwbench.predictor.base import Refusal
 from hwbench.predictor.models import Chosen
 from hwbench.space import activity, slots
 from hwbench.space.base import Space
-from hwbench.study.render import again
+from hwbench.study.render import measuring
 from hwbench.study.winner_time import prices_of
 
 MAX = 3000
@@ -132,7 +132,7 @@ def explorer(
         "words": f"{trials.words}. {noise_words}",
         "commands": [
             "printf '%s' ARCHITECTURE > trial-N.json",
-            *again(result, "trial-N.json", 0).replace("winner.onnx", "trial-N.onnx").split(" && "),
+            *measuring(result, "trial-N.json", 0).replace("winner.onnx", "trial-N.onnx").split(" && "),
         ],
         **_blocks(trials.space, asked.statistic, chosen),
     }  # fmt: skip

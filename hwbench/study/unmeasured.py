@@ -26,11 +26,11 @@ from hwbench.study.render import (
     NO_NUMBERS,
     Block,
     Section,
-    again,
     explorer_block,
     front_panels,
     how_far,
     limit_cards,
+    measuring,
     ms,
     percent,
     winner_table,
@@ -154,7 +154,7 @@ def _finalists(e: Unmeasured) -> Section:
          *(f"{facts[name]:.6g}" for name in limits), "no")
         for row, facts in zip(main_rows(e), e.result.finalists, strict=True)
     ]  # fmt: skip
-    commands = [again(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
+    commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
     return "Winner and finalists", [Block("table", "Predictions with their 90 % intervals.", head, rows, commands=commands)]
 
 
