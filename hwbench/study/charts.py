@@ -130,7 +130,7 @@ def front(
     layers: list[Spec] = [
         {
             "data": {"name": TRIALS},
-            "transform": [{"calculate": f"datum.upper <= {budget!r} ? '{WITHIN}' : '{OVER}'", "as": "kept"}],
+            "transform": [{"calculate": f"datum.upper <= {float(budget)!r} ? '{WITHIN}' : '{OVER}'", "as": "kept"}],
             "mark": {
                 "type": "point",
                 "filled": True,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from hwbench.core.command import command, form
 from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import atomic_write
+from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.optimize.result import SearchResult
 from hwbench.space.architectures import RESULT_NAME
@@ -64,7 +65,7 @@ def site(
     reports: str | Path = "reports",
     out: str | Path = "site",
     workspace: str | Path = ".",
-    tick: Callable[[float], None] = lambda _: None,
+    tick: Tick = no_tick,
 ) -> dict[str, Any]:
     """Writes the site of a folder of reports.
 
@@ -72,7 +73,7 @@ def site(
         reports: A folder with one folder per study.
         out: Where to write; what an earlier site left there is replaced.
         workspace: Where devices, tables and predictors are, beside the shipped ones.
-        tick: Is told the share that is done.
+        tick: Is told how many studies are written, of how many.
 
     Returns:
         `index` (the first page), `pages`, `studies`, `bytes`.
@@ -93,10 +94,10 @@ def site(
     made = Site(target)
     cards = []
     for i, study in enumerate(studies):
-        tick(i / (len(studies) + 2))
+        tick(i, len(studies) + 1)
         cards.append(_write_study(made, study, source))
     site_pages.devices(made, place, studies)
-    tick((len(studies) + 1) / (len(studies) + 2))
+    tick(len(studies) + 1, len(studies) + 1)
     site_pages.runtimes(made, studies)
     site_pages.strategies(made, studies)
     site_pages.proxies(made, studies)
@@ -161,8 +162,11 @@ def _write_study(made: Site, study: Study, reports: Path) -> tuple[str, str, str
     sections: list[Section] = []
     notice, told = "", None
     if study.searches:
-        told, parts, notice = _search(study.searches[0])
-        sections += parts
+        told, sections, notice = _search(study.searches[0])
+        panels = [panel for _, blocks in sections for block in blocks for panel in block.panels]
+        if panels and not pictures:
+            pictures = [f"studies/{study.name}/front.svg"]
+            atomic_write(made.out / pictures[0], panels[0].svg)
     for path, document in read:
         label = path.relative_to(study.folder).as_posix()
         sections.append(

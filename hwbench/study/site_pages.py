@@ -296,8 +296,8 @@ def _scores(told: Mapping[str, Any], again: str) -> Block:
     scores = told["scores"]
     base = scores.get("params", {}).get("tau")
 
-    def against(name: str, tau: Sequence[float]) -> str:
-        if base is None or name == "params":
+    def against(name: str, tau: Sequence[float | None]) -> str:
+        if name == "params" or base is None or None in (*base, *tau):
             return MISSING
         return f"{tau[0] - base[0]:+.3f}, {'beyond' if tau[1] > base[2] or tau[2] < base[1] else 'within'} noise"
 
@@ -310,7 +310,7 @@ def _scores(told: Mapping[str, Any], again: str) -> Block:
             _tau(each["given_params"]),
             against(name, each["tau"]),
         )
-        for name, each in sorted(scores.items(), key=lambda item: -item[1]["tau"][0])
+        for name, each in sorted(scores.items(), key=lambda item: -(item[1]["tau"][0] or -1.0))
     ]
     head = ("score", "networks", "tau", "tau within cells", "tau given parameters", "tau against params, beyond noise")
     judged = ", ".join(told["judged"])

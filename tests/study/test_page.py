@@ -149,11 +149,11 @@ def test_blocks_of_a_trial_add_up_to_what_the_predictor_sums(found):
             if cells[place] >= 0:
                 ops.append((explorer["ops"][cells[place]], repeat))
         column = np.array(at, np.uint8)
-        assert sum(n for _, n in ops) == len(evidence_nodes(column))
+        assert sum(n for _, n in ops) == len(nodes_of(column))
         assert all(price == "measured" and ms == pytest.approx(by_key[key]) for (key, ms, price), _ in ops)
 
 
-def evidence_nodes(column):
+def nodes_of(column):
     from hwbench.space import lowering
 
     return lowering.lower(registry.get("space", "autoformer-tiny"), column).phases[0].network.nodes
@@ -208,7 +208,11 @@ def test_words_have_one_meaning_linked_from_where_they_stand(found):
     links = {attrs["href"][1:] for tag, attrs in tags if tag == "a" and (attrs.get("href") or "").startswith("#")}
     assert links <= places
     assert {"word-measured", "word-predicted", "word-upper-bound"} <= links
-    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", Path("docs/glossary.md").read_text(), re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"^\| ([^|]+) \| ([^|]+) \|$", (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(), re.MULTILINE
+        )
+    )
     assert {word: rows.get(word) for word in words.WORDS} == words.WORDS
 
 
