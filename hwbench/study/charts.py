@@ -267,9 +267,9 @@ def shares(rows: Mapping[str, Mapping[str, float]], kinds: Sequence[str], total_
     x = {"type": "quantitative", "title": "ms", "scale": {"domain": [1.05 * least, 1.45 * largest], "nice": False}}
     y = {"field": "part", "type": "nominal", "sort": list(rows), "title": None}
     colours = [SERIES[i % len(SERIES)] for i in range(len(kinds))]
-    looks = {"field": "kind", "type": "nominal", "sort": list(kinds), "scale": {"domain": list(kinds), "range": colours}}
+    looks: Spec = {"field": "kind", "type": "nominal", "sort": list(kinds), "scale": {"domain": list(kinds), "range": colours}}
     if all(len(parts) <= 1 for parts in rows.values()):
-        looks["legend"] = None  # type: ignore[assignment]
+        looks["legend"] = None
     return chart(title, 26 * len(rows) + 10, [
         {"data": _values(pieces), "mark": {"type": "bar", "tooltip": True},
          "encoding": {"x": {**x, "field": "ms", "stack": "zero"}, "y": y, "color": looks, "order": {"field": "place"}}},

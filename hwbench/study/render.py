@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import markdown as md
-from hwbench.core.command import command
+from hwbench.core.command import Value, command
 from hwbench.network.spec import Setting
 from hwbench.optimize.result import SearchResult
 from hwbench.study import charts
@@ -151,7 +151,13 @@ def measuring(result: SearchResult, folder: str, i: int) -> str:
     batch = at.batch if at.batch != plain.batch else None
     threads = at.threads if at.threads != plain.threads else None
     dtype = at.dtype if at.dtype != plain.dtype else None
-    where = {"device": asked.device, "runtime": asked.runtime, "threads": threads, "batch": batch, "dtype": dtype}
+    where: dict[str, Value] = {
+        "device": asked.device,
+        "runtime": asked.runtime,
+        "threads": threads,
+        "batch": batch,
+        "dtype": dtype,
+    }
     measure = command("measure", name, **where)
     return f"{command('export', arch=folder, index=i or None, batch=batch, out=name)} && {measure}"
 

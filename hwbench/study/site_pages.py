@@ -216,10 +216,7 @@ def _board(told: Mapping[str, Any], setting: str, number: int) -> list[Block]:
 
     def against(name: str, at: int) -> str:
         a, b = last(name, at), last(ours, at)
-        if name == ours or a is None or b is None or None in (*a, *b):
-            return MISSING
-        apart = a[1] > b[2] or a[2] < b[1]  # type: ignore[operator]
-        return f"{100 * (a[0] - b[0]):+.2f}, {'beyond' if apart else 'within'} noise"
+        return MISSING if name == ours or a is None or b is None else _against(a, b, "+.2f", 100)
 
     order = sorted(
         mine, key=lambda name: -max((found[0] for i in range(len(marks)) if (found := last(name, i)) is not None), default=0.0)
@@ -297,9 +294,7 @@ def _scores(told: Mapping[str, Any], again: str) -> Block:
     base = scores.get("params", {}).get("tau")
 
     def against(name: str, tau: Sequence[float | None]) -> str:
-        if name == "params" or base is None or None in (*base, *tau):
-            return MISSING
-        return f"{tau[0] - base[0]:+.3f}, {'beyond' if tau[1] > base[2] or tau[2] < base[1] else 'within'} noise"
+        return MISSING if name == "params" or base is None else _against(tau, base, "+.3f")
 
     rows = [
         (
@@ -316,6 +311,16 @@ def _scores(told: Mapping[str, Any], again: str) -> Block:
     judged = ", ".join(told["judged"])
     caption = f"Kendall's tau with accuracies, published; judged by {judged}. Beyond noise: the 95 % intervals do not touch."
     return Block("table", caption, head, rows, commands=[again] * len(rows))
+
+
+def _against(mine: Sequence[float | None], base: Sequence[float | None], form: str, scale: float = 1) -> str:
+    """The difference of two values, each with its interval, and whether it is more than noise: the intervals do not touch."""
+    known = [each for each in (*mine, *base) if each is not None]
+    if len(known) < 6:
+        return MISSING
+    value, low, high, other, other_low, other_high = known
+    apart = low > other_high or high < other_low
+    return f"{format(scale * (value - other), form)}, {'beyond' if apart else 'within'} noise"
 
 
 def _tau(found: Sequence[float | None]) -> str:
