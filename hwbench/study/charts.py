@@ -335,13 +335,14 @@ def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
     }
     means = [{"calculate": "log(datum.multiple)", "as": "log"}, {"aggregate": [{"op": "mean", "field": "log", "as": "mean"}],
              "groupby": ["kind", "runtime"]}, {"calculate": "exp(datum.mean)", "as": "multiple"}]  # fmt: skip
+    x["field"] = "multiple"
+    one = {"data": _values([{"multiple": 1}]), "encoding": {"x": x}}
     tick = {"type": "tick", "thickness": 2.5, "size": 14, "tooltip": True}
-    one = {"data": _values([{"multiple": 1}]), "encoding": {"x": {**x, "field": "multiple"}}}
     return chart(f"Runtimes against {base}", 44 * len(groups) + 20, [
         {**one, "mark": {"type": "rule", "style": "ink"}},
         {"mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.55, "tooltip": True},
-         "encoding": {"x": {**x, "field": "multiple"}, "y": y, "yOffset": apart, **looks}},
-        {"transform": means, "mark": tick, "encoding": {"x": {**x, "field": "multiple"}, "y": y, "yOffset": apart, **looks}},
+         "encoding": {"x": x, "y": y, "yOffset": apart, **looks}},
+        {"transform": means, "mark": tick, "encoding": {"x": x, "y": y, "yOffset": apart, **looks}},
     ], data=_values(rows))  # fmt: skip
 
 
