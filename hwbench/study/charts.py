@@ -50,12 +50,12 @@ def svg(spec: Spec) -> str:
     """A description drawn on white."""
     import vl_convert
 
-    told = {**spec, "config": theme("light")}
+    told = {**spec, "config": themes()["light"]}
     return str(vl_convert.vegalite_to_svg(told, vl_version=VEGA_LITE)) + "\n"
 
 
 @cache
-def themes() -> dict[str, Any]:
+def themes() -> dict[str, dict[str, Any]]:
     """`light` and `dark`: configurations of Vega-Lite."""
     stored = json.loads((WEB / "theme.json").read_text(encoding="utf-8"))
 
@@ -65,12 +65,6 @@ def themes() -> dict[str, Any]:
         return {**shared, **mine, **both}
 
     return {name: joined(name) for name in ("light", "dark")}
-
-
-def theme(name: str) -> dict[str, Any]:
-    """One of the themes."""
-    found: dict[str, Any] = themes()[name]
-    return found
 
 
 def chart(title: str, height: int, layers: Sequence[Spec], **more: Any) -> Spec:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-COMMAND = re.compile(r"^\s*(?:\$ )?(hwbench \S.*|python -m studies\.\S.*)$")
+COMMAND = re.compile(r"^\s*(?:\$ )?(hwbench \S.*|python -m studies\.\S.*|make [a-z]+)$")
 """A line that makes a report, or a part of it."""
 
 

@@ -193,8 +193,8 @@ def _write_study(made: Site, study: Study, reports: Path) -> tuple[str, str, str
     text = " ".join(document.text for _, document in read)
     for path, document in read:
         made.find(document.title, study.page, f"{study.name}/{path.relative_to(study.folder).as_posix()}", document.text)
-    first = next((line for line in (document.text[:160] for _, document in read) if line), "")
-    return study.page, pictures[0] if pictures else "", title, f"{study.date}: {_short(text or first)}"
+    said = [each for each in (study.date, _short(text)) if each]
+    return study.page, pictures[0] if pictures else "", study.name.removesuffix(f"-{study.date}"), ": ".join(said)
 
 
 def _short(text: str, longest: int = 110) -> str:

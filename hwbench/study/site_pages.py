@@ -55,12 +55,17 @@ def devices(made: Site, place: Workspace, studies: Sequence[Study]) -> None:
             (device.name, device.kind, _words_of(device), tables or MISSING, str(len(known.predictors)), str(len(mentions)))
         )
         pages.append((name, device.name, _words_of(device)))
-        made.find(device.name, name, "device", " ".join([_words_of(device), *known.told(), *known.asked()]))
+        made.find(device.name, name, "device", " ".join([_words_of(device), *known.told(), *_anywhere(known)]))
     head = ("device", "kind", "what it is", "table rows, measured", "predictors", "studies")
     caption = "Every device a file describes: measured here, measured by others, or known by its data sheet only."
     made.add("devices.html", "Devices", f"{len(rows)} devices and what is known of each", [
         ("All devices", [Block("table", caption, head, rows, 4)]), ("Their pages", [Block("links", rows=pages)]),
     ])  # fmt: skip
+
+
+def _anywhere(known: Known) -> list[str]:
+    """What can be asked wherever one is: a site says nothing of the machine it was built on."""
+    return [line for line in known.asked() if line.startswith(("search", "limit", "predict"))]
 
 
 def _words_of(device: Device) -> str:
@@ -72,17 +77,16 @@ def _device(made: Site, name: str, device: Device, known: Known, place: Workspac
     facts += [("cores", str(device.cores))] if device.cores else []
     facts += [(f"peak, {peak}", f"{value:g}" + (" (published)" if peak.startswith("stated_") or device.gpu else " (measured)"))
               for peak, value in device.undisturbed_peaks.items()]  # fmt: skip
-    facts += [("cannot be measured from here", known.unreachable)] if known.unreachable else []
-    facts += [("known", line) for line in known.told()] + [("can be asked", line) for line in known.asked()]
+    facts += [("known", line) for line in known.told()] + [("can be asked", line) for line in _anywhere(known)]
     sections: list[Section] = [
         ("What is known", [Block("table", f"devices/{device.path.name}", ("property", "value"), facts, NO_NUMBERS)])
     ]
     predictors = list(_predictors(device, place))
     if predictors:
-        head = ("predictor", "how", "mean error, predicted against measured [%]", "coverage [%]", "calibrated on", "fitted")
+        head = ("predictor", "how", "calibrated on", "fitted", "mean error, predicted against measured [%]", "coverage [%]")
         caption = "Errors on data the predictor has not seen, as its card states them; coverage is that of its 90 % interval."
         told = [row for row, _ in predictors]
-        sections.append(("Predictors", [Block("table", caption, head, told, 2, commands=[again for _, again in predictors])]))
+        sections.append(("Predictors", [Block("table", caption, head, told, 4, commands=[again for _, again in predictors])]))
     tables: dict[str, Mapping[str, Sequence[Any]]] = {}
     for table in known.tables:
         rows = schema.read(Path(table.file), lut_schema.LUT)[0]
@@ -115,10 +119,8 @@ def _predictors(device: Device, place: Workspace) -> Iterator[tuple[tuple[str, .
             for part, key in ((card.errors, "mean_abs_error"), (card.coverage, "covered"))
         ]
         shown = registry.shown("aggregator", registry.current("aggregator", card.method))
-        yield (
-            (path.parent.name, shown, *numbers, ", ".join(card.spaces) or MISSING, str(card.fitted_at or MISSING)[:10]),
-            card.rebuild,
-        )
+        spaces, fitted = ", ".join(card.spaces) or MISSING, str(card.fitted_at or MISSING)[:10]
+        yield (path.parent.name, shown, spaces, fitted, *numbers), card.rebuild
 
 
 def runtimes(made: Site, studies: Sequence[Study]) -> None:

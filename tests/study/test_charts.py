@@ -85,7 +85,7 @@ def test_shares_end_where_their_pieces_do():
 
 
 def test_both_themes_say_everything_about_colour():
-    light, dark = charts.theme("light"), charts.theme("dark")
+    light, dark = charts.themes()["light"], charts.themes()["dark"]
     assert light["background"] != dark["background"]
     assert light["axis"]["labelFontSize"] == dark["axis"]["labelFontSize"] == 12
     assert light.keys() == dark.keys()
