@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwbench.core.command import command
 from hwbench.core.files import read_json
 from hwbench.optimize.result import SearchResult
 from hwbench.optimize.settings import Settings
@@ -153,7 +154,7 @@ def _finalists(e: Counted) -> Section:
     head = ("network", f"{e.word} kept", *names, e.settings.score_name)
     return "Winner and finalists", [
         Block("table", "Every limited cost as it was told once more after the search.", head, cells, commands=commands),
-        limits_table(e.verification["limits"]),
+        limits_table(e.verification["limits"], command("verify", e.folder.resolve().name)),
     ]
 
 

@@ -70,8 +70,10 @@ class Block:
     """Ready HTML, made of Markdown by the site; escaped there."""
     panels: Sequence[Panel] = ()
     """Of a picture."""
+    command: str = ""
+    """Of a table: what makes its rows again."""
     commands: Sequence[str] = ()
-    """Of a table: what makes each row again."""
+    """The same where every row has a command of its own."""
 
 
 Section = tuple[str, list[Block]]
@@ -190,8 +192,11 @@ def winner_table(values: Mapping[str, Any], note: str = "", more: Sequence[tuple
     )
 
 
-def limits_table(limits: Sequence[Mapping[str, Any]]) -> Block:
-    """Limits of a search as its verification found them kept."""
+LIMIT_COLUMNS = ("limit", "kept", "winner has", "at most", "finalists that keep it", "how")
+
+
+def limits_table(limits: Sequence[Mapping[str, Any]], again: str) -> Block:
+    """Limits of a search as its verification found them kept; `again` checks them once more."""
     rows = [
         (
             found["name"], kept_cell(found["winner"], found["most"]),
@@ -201,7 +206,7 @@ def limits_table(limits: Sequence[Mapping[str, Any]]) -> Block:
         for found in limits
     ]  # fmt: skip
     caption = "All limits of the search, checked again after it; how says what a value rests on."
-    return Block("table", caption, ("limit", "kept", "winner has", "at most", "finalists that keep it", "how"), rows)
+    return Block("table", caption, LIMIT_COLUMNS, rows, command=again)
 
 
 def numbered(sections: Sequence[Section]) -> list[Section]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, stats
+from hwbench.core.command import command
 from hwbench.lut.table import STATISTICS
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.study import charts, heat_map, trials, winner_time
@@ -177,7 +178,7 @@ def _networks(e: Evidence) -> Section:
         f"for {s}. Against the winner: beyond noise where the difference exceeds the spreads of both together. {SPREAD_NOTE}"
     )
     commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
-    limits = limits_table(e.verification.get("limits", []))
+    limits = limits_table(e.verification.get("limits", []), stored.steps(e)["verify"])
     blocks = [Block("table", caption, columns, rows, commands=commands), *([limits] if len(limits.rows) > 1 else [])]
     if e.random:
         errors = np.abs([_error(row) for row in e.random])
@@ -255,7 +256,8 @@ def _doubts(e: Evidence) -> list[str]:
 
 
 def _time(e: Evidence) -> Section:
-    return winner_time.section(e.chosen, e.result.networks, e.statistic, e.finalists[0]["predicted_ms"])
+    again = command("predict", space=e.space, arch=e.folder.resolve().name)
+    return winner_time.section(e.chosen, e.result.networks, e.statistic, e.finalists[0]["predicted_ms"], again)
 
 
 def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
@@ -311,9 +313,8 @@ def _agreement(e: Evidence) -> Section:
         f"Accuracy of every estimate of {s}, on {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}. A positive "
         "bias predicts too slow. Calibrated estimates were fitted on the same other networks; plain sums add rows as they are."
     )
-    table = Block(
-        "table", note, ("estimate", *ACCURACY), [accuracy_row(label, accuracy[name]) for name, label in names.items()]
-    )
+    rows = [accuracy_row(label, accuracy[name]) for name, label in names.items()]
+    table = Block("table", note, ("estimate", *ACCURACY), rows, command=stored.steps(e)["verify"])
     return "Predicted against measured", [Block("picture", caption, panels=panels), Block("text", text), table]
 
 
@@ -361,5 +362,6 @@ def _table_of_ops(e: Evidence) -> Section:
     more = f" The first {MAX_OTHER_ROWS} of {len(others)}." if len(others) > MAX_OTHER_ROWS else ""
     if cells:
         caption = f"The space's other table rows, each run alone.{more} ± is the spread, as above."
-        blocks.append(Block("table", caption, ("op", "min ± spread [ms]", "p50 ± spread [ms]", "verdict"), cells))
+        head = ("op", "min ± spread [ms], measured", "p50 ± spread [ms], measured", "verdict")
+        blocks.append(Block("table", caption, head, cells, command=stored.steps(e)["profile"]))
     return "Lookup table", blocks

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwbench.core.command import command
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.optimize.cost_kind import LATENCY
@@ -159,7 +160,8 @@ def _finalists(e: Unmeasured) -> Section:
 
 
 def _time(e: Unmeasured) -> Section:
-    return winner_time.section(e.chosen, e.result.networks, e.settings.statistic, float(e.told.value_ms[0]))
+    again = command("predict", space=e.settings.space, arch=e.folder.resolve().name, device=e.settings.device)
+    return winner_time.section(e.chosen, e.result.networks, e.settings.statistic, float(e.told.value_ms[0]), again)
 
 
 def _front(e: Unmeasured) -> Section:

@@ -31,7 +31,7 @@ Prices = Mapping[OpSpec, tuple[float, str]]
 """Op -> ms of one run, and how that is known."""
 
 
-def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_ms: float) -> Section:
+def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_ms: float, again: str = "") -> Section:
     """The section of the first of some networks; where its predictor tells whole networks only, a sentence that says so."""
     workload = lowering.lower(networks.space, networks.population[:, 0])
     prices = prices_of(chosen.model, list(workload.counts()), statistic)
@@ -53,7 +53,7 @@ def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_m
     return TITLE, [
         Block("text", _words(kinds, parts, predicted_ms)),
         Block("picture", _caption(calibration_ms), panels=panels),
-        _table(kinds, calibration_ms, predicted_ms),
+        _table(kinds, calibration_ms, predicted_ms, again),
     ]
 
 
@@ -113,7 +113,7 @@ def _caption(calibration_ms: float) -> str:
     )
 
 
-def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float) -> Block:
+def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float, again: str) -> Block:
     rows = [
         (part.name, str(part.runs), ms(part.latency_ms), percent(part.latency_ms / predicted_ms, ".1f"),
          percent(part.measured_ms / part.latency_ms, ".0f"))
@@ -125,4 +125,4 @@ def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float) ->
         ("predicted latency", str(sum(part.runs for part in kinds)), ms(predicted_ms), percent(1.0, ".1f"), ""),
     ]
     caption = "The same as numbers; they add up to the prediction. Measured: what of it rests on rows of the lookup table."
-    return Block("table", caption, ("block", "runs", "time [ms]", "share [%]", "measured [%]"), rows)
+    return Block("table", caption, ("block", "runs", "time [ms]", "share [%]", "measured [%]"), rows, command=again)
