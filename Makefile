@@ -8,10 +8,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 QUICKSTART := .quickstart
 
-.PHONY: quickstart test campaign check bench study accuracy search targets trust clean
+.PHONY: quickstart site test campaign check bench study accuracy search targets trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
+
+site: $(VENV)/core.done  ## every report as a site that opens without network: site/index.html
+	$(BIN)/hwbench site reports --out site
 
 test: check  ## format, lint, types, import rule, tests; two processes, which take a file each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile

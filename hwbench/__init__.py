@@ -26,6 +26,7 @@ _VERBS = {
     "compress": "study.compress",
     "verify": "study.verify",
     "report": "study.report",
+    "site": "study.site",
     "quickstart": "study.quickstart",
 }
 """Verb -> the module that does it."""

@@ -3,10 +3,10 @@
     python -m studies.page_check page.html shots/
 
 Writes shots/page-<width>-<light|dark>.png and prints one line per look. Exit code 1 where the page is wider than the window,
-writes to the console, or asks for a file other than itself. Needs the Debian packages chromium and fonts-dejavu-core.
+writes to the console, or asks for what is no file beside it. Chromium is the machine's, else Debian's, unpacked without root.
 
-Chromium is driven over its own pipe (the DevTools protocol), because a window of 400 px cannot be had otherwise: headless
-windows are at least 500 px wide, and only the protocol says what was asked for.
+Chromium is driven over its own pipe (DevTools protocol): only that has windows of 400 px (headless ones are at least
+500 wide) and says what was asked for. Playwright would do the same over the same pipe with 50 MB of its own node.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ from __future__ import annotations
 import base64
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-WIDTHS = (1200, 400)
+from hwbench.core import debian
+
+WIDTHS = (1400, 800, 400)
 SCHEMES = ("light", "dark")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe")  # fmt: skip
+PACKAGES = "chromium fonts-dejavu-core fonts-liberation fontconfig-config"
+DRAWN = "document.documentElement.dataset.drawn ?? (document.getElementById('page-data') ? '' : 'yes')"
+"""Whether a page's charts are there, where it has some."""
 COMPLAINTS = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 
 
@@ -40,7 +47,9 @@ class Look:
     scroll_width: int
     complaints: tuple[str, ...]
     requests: tuple[str, ...]
-    """Of anything but the page itself."""
+    """Of anything but files below the page's folder or beside it."""
+    load_ms: float
+    """From the start of the navigation until every chart was drawn."""
     picture: Path
     told: Mapping[str, Any] = field(default_factory=dict)
     """What else was asked of the page there."""
@@ -52,7 +61,7 @@ class Look:
 
 
 @dataclass
-class _Browser:
+class Browser:
     """Commands to one tab, and the events it sent."""
 
     to: BinaryIO
@@ -79,6 +88,52 @@ class _Browser:
         while not any(each["method"] == event for each in self.events):
             self._read()
 
+    def visit(self, address: str, width: int = 1400, scheme: str = "light") -> float:
+        """Opens an address and waits until its charts are drawn; returns the milliseconds that took."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for each in ("about:blank", address):  # an address that differs after # alone would not load again
+            self.events.clear()
+            self.ask("Page.navigate", url=each)
+            self.wait_for("Page.loadEventFired")
+        self.until(DRAWN)
+        return float(self.value("performance.now()"))
+
+    def value(self, expression: str) -> Any:
+        """What an expression in JavaScript gives, once its promise is kept."""
+        told = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in told:
+            raise RuntimeError(f"{expression}: {told['exceptionDetails']}")
+        return told["result"].get("value")
+
+    def until(self, expression: str, seconds: float = 60.0) -> None:
+        """Returns once an expression is true."""
+        end = time.monotonic() + seconds
+        while not self.value(expression):
+            if time.monotonic() > end or self.complaints:
+                raise RuntimeError(f"{expression} did not become true; the page said: {self.complaints}")
+            time.sleep(0.02)
+
+    def settle(self) -> None:
+        """Returns once everything that was begun has been drawn."""
+        self.value("new Promise(done => setTimeout(() => requestAnimationFrame(() => done(1)), 80))")
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What the page wrote to the console since it was opened."""
+        return tuple(json.dumps(each["params"])[:600] for each in self.events if each["method"] in COMPLAINTS)
+
+    def foreign(self, home: Path) -> tuple[str, ...]:
+        """What was asked for that is no file below a folder."""
+        asked = [each["params"]["request"]["url"] for each in self.events if each["method"] == "Network.requestWillBeSent"]
+        return tuple(url for url in asked if not url.startswith((home.resolve().as_uri(), "data:", "blob:")))
+
+    def picture(self, path: Path, whole: bool = True) -> Path:
+        """Of the page as it is now."""
+        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
+        path.write_bytes(base64.b64decode(shot))
+        return path
+
     def _read(self) -> Mapping[str, Any]:
         raw = bytearray()
         while (byte := self.back.read(1)) != b"\0":
@@ -91,6 +146,28 @@ class _Browser:
         return message
 
 
+def chromium() -> tuple[list[str], dict[str, str]]:
+    """How a command line begins, and the environment it needs.
+
+    Raises:
+        MeasurementError: there is none, and Debian's cannot be unpacked.
+    """
+    if found := shutil.which("chromium"):
+        return [found], {}
+    return _unpacked(debian.unpacked("chromium", PACKAGES, _prove))
+
+
+def _unpacked(folder: Path) -> tuple[list[str], dict[str, str]]:
+    libraries = folder / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
+    path = os.pathsep.join([str(libraries / "pulseaudio"), debian.library_path(folder), str(folder / "usr/lib/chromium")])
+    return [str(folder / "usr/lib/chromium/chromium")], {"LD_LIBRARY_PATH": path, "FONTCONFIG_SYSROOT": str(folder)}
+
+
+def _prove(folder: Path) -> None:
+    command, environment = _unpacked(folder)
+    debian.run([*command, "--version"], "start the unpacked chromium", environment)
+
+
 def look(page: Path, folder: Path, ask: Mapping[str, str] | None = None) -> list[Look]:
     """The page at every width and in every scheme.
 
@@ -100,22 +177,24 @@ def look(page: Path, folder: Path, ask: Mapping[str, str] | None = None) -> list
         ask: Name -> expression in JavaScript whose value is wanted of each.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _started() as browser:
+    with started() as browser:
         return [_look(browser, page.resolve(), folder, width, scheme, ask or {}) for width in WIDTHS for scheme in SCHEMES]
 
 
 @contextmanager
-def _started() -> Iterator[_Browser]:
+def started() -> Iterator[Browser]:
     """A browser with one empty tab."""
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(prefix="hwbench-", ignore_cleanup_errors=True) as profile:
         redirected = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'  # where Chromium looks for the pipe
-        command = ["bash", "-c", redirected, "bash", "chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL)
+        program, environment = chromium()
+        command = ["bash", "-c", redirected, "bash", *program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        env = {**os.environ, **environment}
+        process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL, env=env)
         os.close(theirs_in)
         os.close(theirs_out)
         with os.fdopen(ours_out, "wb") as to, os.fdopen(ours_in, "rb") as back:
-            browser = _Browser(to, back)
+            browser = Browser(to, back)
             try:
                 tab = browser.ask("Target.createTarget", url="about:blank")["targetId"]
                 browser.session = browser.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
@@ -127,41 +206,37 @@ def _started() -> Iterator[_Browser]:
                 process.wait()
 
 
-def _look(browser: _Browser, page: Path, folder: Path, width: int, scheme: str, ask: Mapping[str, str]) -> Look:
-    browser.events.clear()
-    browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.ask("Page.navigate", url=page.as_uri())
-    browser.wait_for("Page.loadEventFired")
-
-    def value(expression: str) -> Any:
-        return browser.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
-
-    size = value("document.documentElement.scrollWidth")
-    shot = browser.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-    picture = folder / f"page-{width}-{scheme}.png"
-    picture.write_bytes(base64.b64decode(shot))
-    asked = [each["params"]["request"]["url"] for each in browser.events if each["method"] == "Network.requestWillBeSent"]
+def _look(browser: Browser, page: Path, folder: Path, width: int, scheme: str, ask: Mapping[str, str]) -> Look:
+    took = browser.visit(page.as_uri(), width, scheme)
     return Look(
         width=width,
         scheme=scheme,
-        scroll_width=int(size),
-        complaints=tuple(json.dumps(each["params"])[:300] for each in browser.events if each["method"] in COMPLAINTS),
-        requests=tuple(url for url in asked if url != page.as_uri() and not url.startswith("data:")),
-        picture=picture,
-        told={name: value(expression) for name, expression in ask.items()},
+        scroll_width=int(browser.value("document.documentElement.scrollWidth")),
+        complaints=browser.complaints,
+        requests=browser.foreign(page if alone(page) else page.parent),
+        load_ms=took,
+        picture=browser.picture(folder / f"page-{width}-{scheme}.png"),
+        told={name: browser.value(expression) for name, expression in ask.items()},
     )
+
+
+def alone(page: Path) -> bool:
+    """Whether a page should ask for nothing beside itself: it is no page of a site."""
+    return not (page.parent / "assets").is_dir()
 
 
 def main() -> None:
     """The command line."""
     if len(sys.argv) != 3 or not Path(sys.argv[1]).is_file():
         sys.exit("usage: python -m studies.page_check PAGE.html FOLDER")
-    if shutil.which("chromium") is None:
-        sys.exit("There is no chromium; run: apt-get install -y chromium fonts-dejavu-core")
     looks = look(Path(sys.argv[1]), Path(sys.argv[2]))
     for each in looks:
-        print(f"{each.picture}: {each.scroll_width} of {each.width} px", *each.complaints, *each.requests, sep="; ")
+        print(
+            f"{each.picture}: {each.scroll_width} of {each.width} px, drawn after {each.load_ms:.0f} ms",
+            *each.complaints,
+            *each.requests,
+            sep="; ",
+        )
     sys.exit(0 if all(each.good for each in looks) else 1)
 
 

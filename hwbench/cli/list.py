@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -90,6 +89,7 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
     from hwbench.core.errors import HwbenchError
     from hwbench.core.workspace import Workspace
     from hwbench.predictor import card as cards
+    from hwbench.predictor.known import stated
 
     rows = []
     for path in Workspace.at(str(workspace)).each("predictors", pattern="*/*/card.json"):
@@ -106,43 +106,13 @@ def _fitted(workspace: object) -> list[dict[str, str]]:
                 **row,
                 "about": f"fitted {shown}{spaces}",
                 "kind": card.kind,
-                "error": _stated(card.errors, "mean_abs_error"),
-                "coverage": _stated(card.coverage, "covered"),
-                "ceiling": _stated(card.noise_ceiling, "mean_abs_error"),
+                "error": stated(card.errors, "mean_abs_error"),
+                "coverage": stated(card.coverage, "covered"),
+                "ceiling": stated(card.noise_ceiling, "mean_abs_error"),
                 "data": _data(card),
             }
         )
     return rows
-
-
-def _stated(stated: Any, name: str) -> str:
-    """A card's number on data not seen; the range of its numbers and what they are of, where it states many; or a dash."""
-    if (one := _number(stated, name)) is not None:
-        return f"{one:.2%}"
-    parts = stated.items() if isinstance(stated, dict) else ()
-    for split, part in parts:
-        if isinstance(part, dict) and (many := list(_numbers(part))):
-            return f"{min(many):.2%} to {max(many):.2%} ({split})"
-    return "-"
-
-
-def _number(stated: Any, name: str) -> float | None:
-    """Stated as such, under its name, or under `test`, `all` or `min` first."""
-    if isinstance(stated, int | float):
-        return float(stated)
-    if isinstance(stated, dict):
-        for key in (name, "test", "all", "min"):
-            if (number := _number(stated.get(key), name)) is not None:
-                return number
-    return None
-
-
-def _numbers(stated: dict[str, Any]) -> Iterator[float]:
-    for value in stated.values():
-        if isinstance(value, dict):
-            yield from _numbers(value)
-        elif isinstance(value, int | float):
-            yield float(value)
 
 
 def _data(card: Card) -> str:

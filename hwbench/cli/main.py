@@ -44,6 +44,7 @@ ORDER = (
     "compress",
     "verify",
     "report",
+    "site",
     "quickstart",
     "check_part",
 )

@@ -7,7 +7,7 @@ A device that cannot be measured from here is not told to be profiled: what exis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -212,3 +212,33 @@ def _together(predictors: Sequence[Predictor]) -> str:
     names = [each.name.partition("/")[2] for each in predictors if not each.spaces]
     word = "unreadable" if predictors[0].unreadable else WORDS.get(predictors[0].kind, predictors[0].kind)
     return f"{word}: {', '.join([*spaces, *names])}"
+
+
+def stated(stated: Any, name: str) -> str:
+    """A card's number on data not seen; the range of its numbers and what they are of, where it states many; or a dash."""
+    if (one := _number(stated, name)) is not None:
+        return f"{one:.2%}"
+    parts = stated.items() if isinstance(stated, dict) else ()
+    for split, part in parts:
+        if isinstance(part, dict) and (many := list(_numbers(part))):
+            return f"{min(many):.2%} to {max(many):.2%} ({split})"
+    return "-"
+
+
+def _number(stated: Any, name: str) -> float | None:
+    """Stated as such, under its name, or under `test`, `all` or `min` first."""
+    if isinstance(stated, int | float):
+        return float(stated)
+    if isinstance(stated, dict):
+        for key in (name, "test", "all", "min"):
+            if (number := _number(stated.get(key), name)) is not None:
+                return number
+    return None
+
+
+def _numbers(stated: dict[str, Any]) -> Iterator[float]:
+    for value in stated.values():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, int | float):
+            yield float(value)

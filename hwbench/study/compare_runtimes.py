@@ -32,7 +32,7 @@ from hwbench.lut import diff
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.study import figures
+from hwbench.study import charts
 
 OWN = ("runtime", "runtime_version", "executes_on")
 """What the tables may differ in; all else of their environments must agree."""
@@ -208,7 +208,7 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
         }
         for kind in document["kinds"][:-1]
     }
-    atomic_write(folder / "compare.svg", figures.multiples(dots, base))
+    atomic_write(folder / "compare.svg", charts.svg(charts.multiples(dots, base)))
     atomic_write(folder / "compare.md", markdown.document(*sections(document)))
 
 

@@ -11,28 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hwbench.core import schema
+from hwbench.core.command import command
 from hwbench.core.files import read_json
-from hwbench.optimize import schema as optimize_schema
-from hwbench.optimize.cost_kind import upper_name
 from hwbench.optimize.result import SearchResult
 from hwbench.optimize.settings import Settings
-from hwbench.study import figures
-from hwbench.study.figures import Point
+from hwbench.study import trials
+from hwbench.study.charts import Point
 from hwbench.study.provenance import made_from
 from hwbench.study.render import (
     MISSING,
     Block,
     Section,
+    explorer_block,
     front_panels,
     how_far,
     kept_cell,
     limit_cards,
     limits_table,
+    measuring,
     winner_table,
 )
+from hwbench.study.trials import Trials
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Counted:
     folder: Path
     result: SearchResult
     verification: Mapping[str, Any]
-    trials: Mapping[str, np.ndarray]
-    """Accuracy and the first limited cost (`cost`, `upper`) of those that have a score."""
+    trials: Trials
+    """Those that have a score."""
 
     @property
     def settings(self) -> Settings:
@@ -70,21 +69,11 @@ class Counted:
 def read(folder: Path) -> Counted:
     """The files of such a search."""
     result = SearchResult.read(folder)
-    table = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
-    accuracy = np.array(table.column("accuracy").to_pylist(), float)
-    costs = [dict(each) for each in table.column("costs").to_pylist()]
-    name = result.settings.first
-    columns = {
-        "accuracy": accuracy,
-        "cost": np.array([each[name] for each in costs], float),
-        "upper": np.array([each[upper_name(name)] for each in costs], float),
-    }
-    scored = ~np.isnan(accuracy)
     return Counted(
         folder=folder,
         result=result,
         verification=read_json(folder / "verification.json", "verification"),
-        trials={key: column[scored] for key, column in columns.items()},
+        trials=trials.read(folder, result),
     )
 
 
@@ -161,30 +150,36 @@ def _finalists(e: Counted) -> Section:
         )
         for row in rows
     ]  # fmt: skip
+    commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
     head = ("network", f"{e.word} kept", *names, e.settings.score_name)
     return "Winner and finalists", [
-        Block("table", "Every limited cost as it was told once more after the search.", head, cells),
-        limits_table(e.verification["limits"]),
+        Block("table", "Every limited cost as it was told once more after the search.", head, cells, commands=commands),
+        limits_table(e.verification["limits"], command("verify", e.folder.resolve().name)),
     ]
 
 
 def _front(e: Counted) -> Section:
-    name, at_most, n = e.first["name"], e.first["most"], len(e.trials["cost"])
+    name, at_most = e.first["name"], e.first["most"]
     best = [(point[name], point["accuracy"]) for point in e.result.front]
-    # the picture knows one cost, whatever it is called
-    trials = {"latency_ms": e.trials["cost"], "upper_ms": e.trials["upper"], "accuracy": e.trials["accuracy"]}
     role = ["winner"] + ["finalist"] * len(e.result.networks)
     points = [
         Point(role[i] if e.first["measured"] else "predicted", row["proxy"], e.result.finalists[i][name], *[row[name]] * 3)
         for i, row in enumerate(main_rows(e))
     ]
-    panels = front_panels(trials, best, points, at_most, 0.0, (name, e.settings.score_name))
+    panels = front_panels(e.trials.shown, best, points, at_most, 0.0, (name, e.settings.score_name))
     caption = (
-        f"Score against {name} of {min(n, figures.MAX_CLOUD):,} of the {n:,} scored trials; blue if within the {e.word} of "
+        f"Score against {name} of {e.trials.words}; blue if within the {e.word} of "
         f"{at_most:.6g} (vertical line). Blue line: the {len(best)} trials no other beats in both. Rings: finalists as the "
         "search saw them; filled markers: as verify found them. Second panel: the same, enlarged."
     )
-    return "Pareto front", [Block("picture", caption, panels=panels)]
+    return "Pareto front", [Block("picture", caption, panels=panels), explorer_block()]
+
+
+def explorer(e: Counted) -> dict[str, Any]:
+    """The trials, to be explored."""
+    exact = e.trials.exact
+    words = f"{e.trials.cost} is counted: it has no noise." if exact else "The error of what predicts it is told below."
+    return trials.explorer(e.trials, e.result, None, words)
 
 
 def _predictors(e: Counted) -> list[Section]:

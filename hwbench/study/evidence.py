@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hwbench.core import registry, schema
 from hwbench.core.command import command, hint
 from hwbench.core.errors import DataError, UnknownName, UsageError
@@ -23,7 +21,6 @@ from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
-from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.result import SearchResult
 from hwbench.optimize.settings import Settings
@@ -33,6 +30,8 @@ from hwbench.predictor.models import Chosen
 from hwbench.space import slots
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.study import schema as study_schema
+from hwbench.study import trials
+from hwbench.study.trials import Trials
 from hwbench.study.verify import certified, searched_with
 
 FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
@@ -51,7 +50,7 @@ class Evidence:
     finalists: Sequence[Mapping[str, Any]]
     """Verified rows with the proxy's `score`, in the search's order: the winner first."""
     random: Sequence[Mapping[str, Any]]
-    trials: Mapping[str, np.ndarray]
+    trials: Trials
     """Those that have a score."""
     chosen: Chosen
     """The predictor the search used."""
@@ -146,8 +145,6 @@ def read(folder: Path, place: Workspace) -> Evidence:
     told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, result.finalists, strict=True)]
     if any(abs(verified - searched) > ROUNDING * searched for verified, searched in told):
         raise UsageError(f"The verification in {folder} asked another predictor than the search did. {again}")
-    trials = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
-    columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
     try:
         device = devices.get(result.settings.device, place.root)
     except UnknownName:
@@ -158,7 +155,7 @@ def read(folder: Path, place: Workspace) -> Evidence:
         verification=verification,
         finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, result.finalists, strict=True)],
         random=[row for row in rows if row["role"] == "random"],
-        trials={name: column[~np.isnan(columns["accuracy"])] for name, column in columns.items()},
+        trials=trials.read(folder, result),
         chosen=searched_with(folder, result, LATENCY, place),
         lut=Lut.of(result.settings.target(place), [result.settings.space]),
         device=device,

@@ -1,8 +1,9 @@
-"""Heat maps: latencies of an op over two of its sizes (SVG), and what a device's winner loses on others (PNG: many cells)."""
+"""Heat maps: latencies of an op over two sizes (a chart), and what a device's winner loses on others (PNG: many cells)."""
 
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.network.spec import OpSpec
-from hwbench.study import figures
+from hwbench.study import charts, figures
 
 MANY_CELLS = 12
 """Lines of a heat map up to which its cells carry numbers as large as the axes'."""
@@ -72,19 +73,15 @@ def maps_of(rows: Mapping[OpSpec, Mapping[str, Any] | None], op: str, across: st
     return maps
 
 
-@figures.drawn
-def heat_map(one: HeatMap) -> Any:
+def heat_map(one: HeatMap) -> charts.Spec:
     """An annotated heat map."""
-    figure = figures.new_figure(figures.PANEL, 1.15 + 0.5 * len(one.ys))
-    axes = figure.subplots()
-    cells = [[one.cells.get((x, y)) for x in one.xs] for y in one.ys]
-    values = np.array([[np.nan if cell is None else cell[0] for cell in line] for line in cells])
-    texts = [["not measured" if cell is None else f"{cell[0]:.3f}{'*' if cell[1] else ''}" for cell in line] for line in cells]
-    axes.set_facecolor("#f2f2f2")
-    layer = _Layer(values, ["#f1f7fb", "#8cc0de", "#3c8fc2"])
-    _heat_map(axes, [f"{x:g}" for x in one.xs], [f"{y:g}" for y in one.ys], [layer], texts)
-    axes.set(xlabel=one.x_name, ylabel=one.y_name, title=one.title)
-    return figure
+    rows = []
+    for x, y in itertools.product(one.xs, one.ys):
+        value, doubtful = one.cells.get((x, y), (None, False))
+        words = "not measured" if value is None else f"{value:.3f}{'*' if doubtful else ''}"
+        rows.append({"x": f"{x:g}", "y": f"{y:g}", "ms": value, "words": words})
+    sides = ([f"{x:g}" for x in one.xs], [f"{y:g}" for y in one.ys])
+    return charts.cells(one.title, (one.x_name, one.y_name), sides, rows)
 
 
 def cross_table(devices: Sequence[str], lost: np.ndarray, excess: np.ndarray, title: str = "") -> bytes:

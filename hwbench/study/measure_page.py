@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from hwbench.study import figures, render
+from hwbench.study import charts, render
 from hwbench.study.model_page import plain
+from hwbench.study.page import html
 from hwbench.study.render import NO_NUMBERS, Block, Panel, Section, ms
 
 Document = Mapping[str, Any]
@@ -57,7 +58,7 @@ def measure_page(documents: Sequence[Document]) -> str:
     title = f"{names[0]}: {ms(first['latency_min_ms'])} ms" if len(documents) == 1 else f"{len(documents)} models, measured"
     setting = f"{first['dtype']}, {first['threads']} thread{'s' * (first['threads'] != 1)}, {first['scenario']}"
     where = f"{first['device']} / {first['runtime']} / {setting}, {first['measured_at'][:10]}"
-    return render.html(title, where, render.numbered(_sections(documents, names)), kind="hwbench measure")
+    return html(title, where, render.numbered(_sections(documents, names)), kind="hwbench measure")
 
 
 def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Section]:
@@ -67,7 +68,7 @@ def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Secti
     doubts += [(f"{name}: {note}.",) for name, d in named for note in d["notes"]]
     cells = [lines(d) for d in documents]
     rows = [(line, *(each[line] for each in cells)) for line in cells[0]]
-    picture = figures.process_levels({name: d["levels_ms"] for name, d in named})
+    picture = charts.process_levels({name: d["levels_ms"] for name, d in named})
     return [
         ("The answer", [Block("cards", rows=_cards(named)), *([Block("notes", "Compared", rows=said)] if said else [])]),
         ("All numbers", [

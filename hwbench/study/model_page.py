@@ -19,7 +19,8 @@ from hwbench.device.files import Device
 from hwbench.predictor.model_latency import BOUNDED, CALIBRATION, MEASURED, MODELLED, PRICES, Layer, ModelLatency
 from hwbench.study import layer_groups, roofline
 from hwbench.study.figures import GREEN, GREY, ORANGE, SERIES
-from hwbench.study.render import MISSING, filled, ms
+from hwbench.study.page import filled
+from hwbench.study.render import MISSING, ms
 from hwbench.study.time_split import Part, by_group, by_kernel, by_type, most_time, shapes, short_type
 
 TEMPLATE = "model_page.html.j2"

@@ -44,7 +44,7 @@ def machine(e: Evidence) -> Section:
         Block("table", caption, ("property", "value"), described, NO_NUMBERS),
         _noise(e),
         _coefficients(e),
-        Block("table", held, ("statistic, space", *ACCURACY), errors),
+        Block("table", held, ("statistic, space", *ACCURACY), errors, command=e.card.rebuild),
     ]
 
 
@@ -110,7 +110,8 @@ def _noise(e: Evidence) -> Block:
         f"Noise. Table rows are those of {e.space}{f' ({lacking} more have no latency)' if lacking else ''}. Noisy: the three "
         "lowest per-process minima did not come as close as asked. A dash: not stored."
     )
-    return Block("table", caption, head, [line("table rows", rows), calibration, line("verified networks", e.rows)])
+    lines = [line("table rows", rows), calibration, line("verified networks", e.rows)]
+    return Block("table", caption, head, lines, command=steps(e)["verify"])
 
 
 def _coefficients(e: Evidence) -> Block:
@@ -127,7 +128,7 @@ def _coefficients(e: Evidence) -> Block:
         "ops; rows_ms is the table's min. Further terms stay only if they lower the leave-one-out error (a dash: not taken). "
         "The margin is the upper end of the 90 % interval: 95 of 100 networks stay below."
     )
-    return Block("table", caption, ("term", *(f"for {name}" for name in parts)), rows)
+    return Block("table", caption, ("term", *(f"for {name}" for name in parts)), rows, command=e.card.rebuild)
 
 
 def _number(value: float | None) -> str:
@@ -154,7 +155,7 @@ def made(e: Evidence) -> Section:
             "text",
             "On the same machine, in a workspace folder, these commands make it again; latencies repeat within their noise.",
         ),
-        Block("code", "\n".join(_commands(e))),
+        Block("code", "\n".join(_lines(each.split(" ")) for each in steps(e).values())),
         Block(
             "table",
             "Versions, dates (UTC) and hashes of what this report was read from.",
@@ -182,22 +183,22 @@ def made_from(result: SearchResult, folder: Path, more: Sequence[tuple[str, str]
     ]
 
 
-def _commands(e: Evidence) -> list[str]:
+def steps(e: Evidence) -> dict[str, str]:
+    """Step -> the command that makes it again, in the order in which they are run."""
     at, out = e.setting, e.folder.resolve().name
     primitives = any(name.startswith("primitive") for name in e.verification["accuracy"])
     profile = command(
         "profile", space=list(e.card.spaces), runtime=e.settings.runtime, batch=at.batch, threads=at.threads, dtype=at.dtype,
         level="all" if primitives else None,
     )  # fmt: skip
-    commands = [
-        "hwbench device detect",
-        profile,
-        e.card.rebuild,
-        e.settings.command(out, not e.facts.certified),
-        command("verify", out, random=len(e.random), seed=e.verification.get("seed")),
-        command("report", out),
-    ]
-    return [_lines(each.split(" ")) for each in commands]
+    return {
+        "detect": "hwbench device detect",
+        "profile": profile,
+        "fit": e.card.rebuild,
+        "search": e.settings.command(out, not e.facts.certified),
+        "verify": command("verify", out, random=len(e.random), seed=e.verification.get("seed")),
+        "report": command("report", out),
+    }
 
 
 def _lines(words: Sequence[str], width: int = 100) -> str:

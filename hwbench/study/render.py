@@ -1,20 +1,23 @@
-"""The pieces a report is made of, how its numbers are written, and both as Markdown and as one HTML page.
+"""The pieces a report is made of, how its numbers are written, and the pieces as Markdown (page.py makes the HTML page).
 
-Latencies in ms; a number that is not stored is shown as a dash, never as 0. The page opens without network.
+Latencies in ms; a number that is not stored is shown as a dash, never as 0.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hwbench.core import markdown as md
-from hwbench.study import figures
+from hwbench.core.command import Value, command
+from hwbench.network.spec import Setting
+from hwbench.optimize.result import SearchResult
+from hwbench.study import charts
 
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A statistic -> the column with its noise."""
@@ -31,15 +34,20 @@ ACCURACY = (
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing of a picture: panels stand side by side where there is room, one below the other on a phone."""
+    """One chart of a picture: panels stand side by side where there is room, one below the other on a phone."""
 
     name: str
     """Of its file, without ending."""
-    svg: str
+    spec: charts.Spec
+
+    @cached_property
+    def svg(self) -> str:
+        """The drawing, for report.md and for pages without scripts."""
+        return charts.svg(self.spec)
 
     @property
     def data_uri(self) -> str:
-        """The drawing, for a page that opens without network."""
+        """The drawing inside an address."""
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
 
 
@@ -48,7 +56,8 @@ class Block:
     """One piece of a section; the kind says which fields are filled."""
 
     kind: str
-    """text, notes, cards, table, picture or code."""
+    """text, notes, cards, table, picture or code; with scripts also explorer and data; on a site also
+    gallery, links and prose."""
     text: str = ""
     """The paragraph or code, or the caption of a table or picture."""
     columns: Sequence[str] = ()
@@ -57,8 +66,14 @@ class Block:
     """Columns of a table from this one on hold numbers."""
     label: str = ""
     """Of a table or picture: what the text refers to it by."""
+    prose: str = ""
+    """Ready HTML, made of Markdown by the site; escaped there."""
     panels: Sequence[Panel] = ()
     """Of a picture."""
+    command: str = ""
+    """Of a table: what makes its rows again."""
+    commands: Sequence[str] = ()
+    """The same where every row has a command of its own."""
 
 
 Section = tuple[str, list[Block]]
@@ -116,8 +131,37 @@ def limit_cards(limits: Sequence[Mapping[str, Any]], word: Callable[[str], str])
 
 
 def front_panels(*drawn: Any) -> list[Panel]:
-    """All trials of a search, and the same enlarged around the budget; takes what `figures.front` draws."""
-    return [Panel("front", figures.front(*drawn)), Panel("front-near", figures.front(*drawn, near=True))]
+    """All trials of a search, and the same enlarged around the budget; takes what `charts.front` draws."""
+    return [Panel("front", charts.front(*drawn)), Panel("front-near", charts.front(*drawn, near=True))]
+
+
+EXPLORE = (
+    "Every trial of the pictures above, to be filtered. Point at one for its genes and costs; click on it (or walk with the "
+    "arrow keys) to see its architecture, the time of each block and the command that measures it."
+)
+
+
+def explorer_block() -> Block:
+    """Where a page shows the trials of a search to be explored; report.md leaves it out."""
+    return Block("explorer", EXPLORE)
+
+
+def measuring(result: SearchResult, folder: str, i: int) -> str:
+    """What measures a finalist of a search again."""
+    asked, at, plain = result.settings, result.settings.setting, Setting()
+    name = f"{'winner' if i == 0 else f'finalist-{i + 1}'}.onnx"
+    batch = at.batch if at.batch != plain.batch else None
+    threads = at.threads if at.threads != plain.threads else None
+    dtype = at.dtype if at.dtype != plain.dtype else None
+    where: dict[str, Value] = {
+        "device": asked.device,
+        "runtime": asked.runtime,
+        "threads": threads,
+        "batch": batch,
+        "dtype": dtype,
+    }
+    measure = command("measure", name, **where)
+    return f"{command('export', arch=folder, index=i or None, batch=batch, out=name)} && {measure}"
 
 
 def _short(value: float) -> str:
@@ -148,8 +192,11 @@ def winner_table(values: Mapping[str, Any], note: str = "", more: Sequence[tuple
     )
 
 
-def limits_table(limits: Sequence[Mapping[str, Any]]) -> Block:
-    """Limits of a search as its verification found them kept."""
+LIMIT_COLUMNS = ("limit", "kept", "winner has", "at most", "finalists that keep it", "how")
+
+
+def limits_table(limits: Sequence[Mapping[str, Any]], again: str) -> Block:
+    """Limits of a search as its verification found them kept; `again` checks them once more."""
     rows = [
         (
             found["name"], kept_cell(found["winner"], found["most"]),
@@ -159,10 +206,7 @@ def limits_table(limits: Sequence[Mapping[str, Any]]) -> Block:
         for found in limits
     ]  # fmt: skip
     caption = "All limits of the search, checked again after it; how says what a value rests on."
-    return Block("table", caption, ("limit", "kept", "winner has", "at most", "finalists that keep it", "how"), rows)
-
-
-TEMPLATE = "report_template.html.j2"
+    return Block("table", caption, LIMIT_COLUMNS, rows, command=again)
 
 
 def numbered(sections: Sequence[Section]) -> list[Section]:
@@ -174,30 +218,16 @@ def numbered(sections: Sequence[Section]) -> list[Section]:
         if block.kind not in counts:
             return block
         counts[block.kind] += 1
-        return Block(**{**vars(block), "label": f"{words[block.kind]} {counts[block.kind]}."})
+        return replace(block, label=f"{words[block.kind]} {counts[block.kind]}.")
 
     return [(title, [number(block) for block in blocks]) for title, blocks in sections]
-
-
-def html(title: str, subtitle: str, sections: Sequence[Section], kind: str = "hwbench report") -> str:
-    """The report as one page that opens without network; `kind` is the verb that made it."""
-    return filled(TEMPLATE, title=title, subtitle=subtitle, sections=sections, kind=kind)
-
-
-def filled(template: str, **values: Any) -> str:
-    """A template of this folder with its values, all of them escaped."""
-    from jinja2 import Environment, StrictUndefined
-
-    source = Path(__file__).with_name(template).read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(source).render(**values)
 
 
 def markdown(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     """The same sections as Markdown."""
     parts = [md.heading(md.escaped(title)), md.escaped(subtitle)]
     for name, blocks in sections:
-        parts += [md.heading(md.escaped(name), 2), *(_markdown_block(block) for block in blocks)]
+        parts += [md.heading(md.escaped(name), 2), *(_markdown_block(block) for block in blocks if block.kind != "explorer")]
     return md.document(*parts)
 
 

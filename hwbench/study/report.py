@@ -23,8 +23,9 @@ from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.result import SearchResult
 from hwbench.study import counted, unmeasured
 from hwbench.study import evidence as stored
-from hwbench.study.render import Section, html, markdown, numbered
-from hwbench.study.sections import main_rows, sections_of, subtitle_of
+from hwbench.study.page import Interactive, html
+from hwbench.study.render import Section, markdown, numbered
+from hwbench.study.sections import explorer, main_rows, sections_of, subtitle_of
 
 
 @registry.takes(space="space")
@@ -53,12 +54,14 @@ def report(
         raise UsageError(f"{source} was not verified yet (no {checked.name}). {hint(_verify(source, found, place))}")
     if LATENCY not in found.settings.bounds:
         counts = counted.read(source)
-        return _write(found, counted.subtitle_of(counts), counted.sections_of(counts), counted.main_rows(counts), target)
+        parts, rows = counted.sections_of(counts), counted.main_rows(counts)
+        return _write(found, counted.subtitle_of(counts), parts, rows, counted.explorer(counts), target)
     if read_json(checked, "verification").get("measured") is False:
         told = unmeasured.read(source, place)
-        return _write(found, unmeasured.subtitle_of(told), unmeasured.sections_of(told), unmeasured.main_rows(told), target)
+        parts, rows = unmeasured.sections_of(told), unmeasured.main_rows(told)
+        return _write(found, unmeasured.subtitle_of(told), parts, rows, unmeasured.explorer(told), target)
     measured = stored.read(source, place)
-    return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), target)
+    return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), explorer(measured), target)
 
 
 def _verify(source: Path, found: SearchResult, place: Workspace) -> str:
@@ -66,7 +69,7 @@ def _verify(source: Path, found: SearchResult, place: Workspace) -> str:
 
 
 def _write(
-    found: SearchResult, subtitle: str, parts: list[Section], table: list[dict[str, Any]], folder: Path
+    found: SearchResult, subtitle: str, parts: list[Section], table: list[dict[str, Any]], told: dict[str, Any], folder: Path
 ) -> dict[str, Any]:
     """Both files and the pictures, from one list of sections."""
     title = f"{found.settings.space} within {found.settings.asked.replace('<=', '≤')}"
@@ -75,7 +78,7 @@ def _write(
     for panel in panels:
         atomic_write(folder / "figures" / f"{panel.name}.svg", panel.svg)
     atomic_write(folder / "report.md", markdown(title, subtitle, sections))
-    atomic_write(folder / "report.html", html(title, subtitle, sections))
+    atomic_write(folder / "report.html", html(title, subtitle, sections, more=Interactive(told)))
     return {
         "markdown": str(folder / "report.md"),
         "html": str(folder / "report.html"),

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, stats
+from hwbench.core.command import command
 from hwbench.lut.table import STATISTICS
 from hwbench.optimize.cost_kind import LATENCY
-from hwbench.study import figures, heat_map, winner_time
+from hwbench.study import charts, heat_map, trials, winner_time
 from hwbench.study import provenance as stored
+from hwbench.study.charts import Point
 from hwbench.study.evidence import Evidence
-from hwbench.study.figures import Point
 from hwbench.study.render import (
     ACCURACY,
     MISSING,
@@ -28,11 +29,13 @@ from hwbench.study.render import (
     Panel,
     Section,
     accuracy_row,
+    explorer_block,
     front_panels,
     how_far,
     kept_cell,
     limit_cards,
     limits_table,
+    measuring,
     median,
     ms,
     percent,
@@ -160,21 +163,23 @@ def _networks(e: Evidence) -> Section:
     s, other = e.statistic, _other(e.statistic)
     columns = (
         "network", f"{e.word} kept", f"measured {s} ± spread [ms]", f"predicted {s} [ms]", f"error of {s} [%]",
-        f"upper bound {s} [ms]", f"measured {other} ± spread [ms]", _score(e),
+        f"against the winner, measured {s} [%]", f"upper bound {s} [ms]", f"measured {other} ± spread [ms]", _score(e),
     )  # fmt: skip
     rows = [
         (
             main["network"], kept_cell(row["measured_ms"], e.budget_ms), _measured(row, s), ms(main["predicted_ms"]),
-            f"{main['error_percent']:+.2f}", ms(main["upper_ms"]), _measured(row, other), f"{main['proxy']:.3f}",
+            f"{main['error_percent']:+.2f}",
+            _against(row, e.finalists[0], s), ms(main["upper_ms"]), _measured(row, other), f"{main['proxy']:.3f}",
         )
         for main, row in zip(main_rows(e), e.finalists, strict=True)
     ]  # fmt: skip
     caption = (
         f"Winner and finalists. Error is (predicted - measured) / measured; the {e.word} of {ms(e.budget_ms)} ms is "
-        f"for {s}. {SPREAD_NOTE}"
+        f"for {s}. Against the winner: beyond noise where the difference exceeds the spreads of both together. {SPREAD_NOTE}"
     )
-    limits = limits_table(e.verification.get("limits", []))
-    blocks = [Block("table", caption, columns, rows), *([limits] if len(limits.rows) > 1 else [])]
+    commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
+    limits = limits_table(e.verification.get("limits", []), stored.steps(e)["verify"])
+    blocks = [Block("table", caption, columns, rows, commands=commands), *([limits] if len(limits.rows) > 1 else [])]
     if e.random:
         errors = np.abs([_error(row) for row in e.random])
         late = sum(row["measured_ms"] > row["upper_ms"] for row in e.random)
@@ -188,6 +193,29 @@ def _networks(e: Evidence) -> Section:
         note = f"Random networks of the same space, none used to fit; errors of {s}."
         blocks.append(Block("table", f"{note} Median spread {noise[0]} % (min), {noise[1]} % (p50).", head, [line]))
     return "Winner and finalists", [*blocks, Block("notes", "Read with care", rows=[(doubt,) for doubt in _doubts(e)])]
+
+
+def _against(row: Mapping[str, Any], winner: Mapping[str, Any], statistic: str) -> str:
+    """How much slower than the winner it was measured, and whether that is more than noise."""
+    if row is winner:
+        return MISSING
+    difference = row["measured_ms"] / winner["measured_ms"] - 1
+    spreads = [each[SPREADS[statistic]] for each in (row, winner)]
+    if None in spreads:
+        return f"{percent(difference, '+.2f')}, noise unknown"
+    return f"{percent(difference, '+.2f')}, {'beyond' if abs(difference) > sum(spreads) else 'within'} noise"
+
+
+def explorer(e: Evidence) -> dict[str, Any]:
+    """The trials, to be explored; differences are noise up to the predictor's error or the measurements' spread."""
+    error, spread = e.facts.mean_abs_error, median(e.rows, SPREADS[e.statistic])
+    known = [each for each in (error, spread) if each is not None]
+    told = [
+        *([f"the predictor's mean error on networks it was not fitted on is {percent(error)} %"] if error is not None else []),
+        *([f"measurements spread by {percent(spread)} % (median)"] if spread is not None else []),
+    ]
+    words = f"Noise, the larger: {'; '.join(told)}." if told else "Nothing tells what noise is."
+    return trials.explorer(e.trials, e.result, max(known, default=None), words, e.chosen)
 
 
 def _doubts(e: Evidence) -> list[str]:
@@ -228,7 +256,8 @@ def _doubts(e: Evidence) -> list[str]:
 
 
 def _time(e: Evidence) -> Section:
-    return winner_time.section(e.chosen, e.result.networks, e.statistic, e.finalists[0]["predicted_ms"])
+    again = command("predict", space=e.space, arch=e.folder.resolve().name)
+    return winner_time.section(e.chosen, e.result.networks, e.statistic, e.finalists[0]["predicted_ms"], again)
 
 
 def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
@@ -242,15 +271,13 @@ def _points(e: Evidence, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def _front(e: Evidence) -> Section:
-    s, n = e.statistic, len(e.trials["latency_ms"])
+    s = e.statistic
     best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
     margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
     labels = (f"latency, {s} [ms]", _score(e))
-    panels = front_panels(e.trials, best, _points(e, e.finalists), e.budget_ms, margin, labels)
-    thinned = n > figures.MAX_CLOUD
-    shown = f"{figures.MAX_CLOUD:,} of the {n:,} scored trials, evenly thinned" if thinned else f"all {n:,} scored trials"
+    panels = front_panels(e.trials.shown, best, _points(e, e.finalists), e.budget_ms, margin, labels)
     caption = (
-        f"Score against predicted {s} latency. Dots: {shown}; blue if their upper bound is within the budget "
+        f"Score against predicted {s} latency. Dots: {e.trials.words}; blue if their upper bound is within the budget "
         f"({e.result.feasible:,} trials are). Solid vertical line: the budget of {ms(e.budget_ms)} ms. Blue line: the "
         f"{len(best)} trials no other beats in both. Rings: finalists at their predicted latency; filled markers: the same "
         f"networks at their measured {s}, with bars as long as its spread. Second panel: the same, enlarged."
@@ -259,7 +286,7 @@ def _front(e: Evidence) -> Section:
         caption += (
             f" Dashed: where the upper bound (prediction + {percent(margin)} %) meets the budget; the search stays left of it."
         )
-    return "Pareto front", [Block("picture", caption, panels=panels)]
+    return "Pareto front", [Block("picture", caption, panels=panels), explorer_block()]
 
 
 def _agreement(e: Evidence) -> Section:
@@ -272,8 +299,8 @@ def _agreement(e: Evidence) -> Section:
     names = {name: label for name, label in {"predicted_ms": first, **ESTIMATES}.items() if name in accuracy}
     errors = {label: [(r["role"], _error(r, name)) for r in e.rows if r[name] is not None] for name, label in names.items()}
     panels = [
-        Panel("agreement", figures.agreement(_points(e, e.rows), s)),
-        Panel("errors", figures.errors_of(errors)),
+        Panel("agreement", charts.agreement(_points(e, e.rows), s)),
+        Panel("errors", charts.errors_of(errors)),
     ]
     caption = (
         f"Predicted against measured {s} of all {len(e.rows)} verified networks, with bars as long as the spread of the "
@@ -286,9 +313,8 @@ def _agreement(e: Evidence) -> Section:
         f"Accuracy of every estimate of {s}, on {accuracy['predicted_ms']['n']} {e.verification['accuracy_on']}. A positive "
         "bias predicts too slow. Calibrated estimates were fitted on the same other networks; plain sums add rows as they are."
     )
-    table = Block(
-        "table", note, ("estimate", *ACCURACY), [accuracy_row(label, accuracy[name]) for name, label in names.items()]
-    )
+    rows = [accuracy_row(label, accuracy[name]) for name, label in names.items()]
+    table = Block("table", note, ("estimate", *ACCURACY), rows, command=stored.steps(e)["verify"])
     return "Predicted against measured", [Block("picture", caption, panels=panels), Block("text", text), table]
 
 
@@ -336,5 +362,6 @@ def _table_of_ops(e: Evidence) -> Section:
     more = f" The first {MAX_OTHER_ROWS} of {len(others)}." if len(others) > MAX_OTHER_ROWS else ""
     if cells:
         caption = f"The space's other table rows, each run alone.{more} ± is the spread, as above."
-        blocks.append(Block("table", caption, ("op", "min ± spread [ms]", "p50 ± spread [ms]", "verdict"), cells))
+        head = ("op", "min ± spread [ms], measured", "p50 ± spread [ms], measured", "verdict")
+        blocks.append(Block("table", caption, head, cells, command=stored.steps(e)["profile"]))
     return "Lookup table", blocks

@@ -11,32 +11,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hwbench.core import schema
+from hwbench.core.command import command
 from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
-from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.result import SearchResult
 from hwbench.optimize.settings import Settings
 from hwbench.predictor.base import Facts, Latencies
 from hwbench.predictor.models import Chosen
-from hwbench.study import figures, winner_time
-from hwbench.study.figures import Point
+from hwbench.study import trials, winner_time
+from hwbench.study.charts import Point
 from hwbench.study.provenance import made_from
 from hwbench.study.render import (
     MISSING,
     NO_NUMBERS,
     Block,
     Section,
+    explorer_block,
     front_panels,
     how_far,
     limit_cards,
+    measuring,
     ms,
     percent,
     winner_table,
 )
+from hwbench.study.trials import Trials
 from hwbench.study.verify import certified, searched_with
 
 
@@ -47,7 +47,7 @@ class Unmeasured:
     folder: Path
     result: SearchResult
     verification: Mapping[str, Any]
-    trials: Mapping[str, np.ndarray]
+    trials: Trials
     chosen: Chosen
     told: Latencies
     """Of the finalists, in the search's order."""
@@ -71,15 +71,12 @@ class Unmeasured:
 def read(folder: Path, place: Workspace) -> Unmeasured:
     """The files of a search that could not be measured."""
     result = SearchResult.read(folder)
-    trials = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
-    columns = {name: np.array(trials.column(name).to_pylist(), float) for name in ("latency_ms", "upper_ms", "accuracy")}
-    scored = ~np.isnan(columns["accuracy"])
     chosen = searched_with(folder, result, LATENCY, place)
     return Unmeasured(
         folder=folder,
         result=result,
         verification=read_json(folder / "verification.json", "verification"),
-        trials={name: column[scored] for name, column in columns.items()},
+        trials=trials.read(folder, result),
         chosen=chosen,
         told=chosen.latency.predict(result.networks.population),
     )
@@ -158,26 +155,35 @@ def _finalists(e: Unmeasured) -> Section:
          *(f"{facts[name]:.6g}" for name in limits), "no")
         for row, facts in zip(main_rows(e), e.result.finalists, strict=True)
     ]  # fmt: skip
-    return "Winner and finalists", [Block("table", "Predictions with their 90 % intervals.", head, rows)]
+    commands = [measuring(e.result, e.folder.resolve().name, i) for i in range(len(rows))]
+    return "Winner and finalists", [Block("table", "Predictions with their 90 % intervals.", head, rows, commands=commands)]
 
 
 def _time(e: Unmeasured) -> Section:
-    return winner_time.section(e.chosen, e.result.networks, e.settings.statistic, float(e.told.value_ms[0]))
+    again = command("predict", space=e.settings.space, arch=e.folder.resolve().name, device=e.settings.device)
+    return winner_time.section(e.chosen, e.result.networks, e.settings.statistic, float(e.told.value_ms[0]), again)
 
 
 def _front(e: Unmeasured) -> Section:
-    n, budget = len(e.trials["latency_ms"]), e.settings.bounds[LATENCY]
+    budget = e.settings.bounds[LATENCY]
     best = [(point["latency_ms"], point["accuracy"]) for point in e.result.front]
     margin = (e.result.margin or 0.0) if e.settings.by_upper else 0.0
     labels = (f"predicted latency, {e.settings.statistic} [ms]", e.settings.score_name)
     rings = [Point("predicted", row["proxy"], *[row["predicted_ms"]] * 4) for row in main_rows(e)]  # nothing measured to draw
-    panels = front_panels(e.trials, best, rings, budget, margin, labels)
+    panels = front_panels(e.trials.shown, best, rings, budget, margin, labels)
     caption = (
-        f"Score against predicted latency of {min(n, figures.MAX_CLOUD):,} of the {n:,} scored trials; blue if their upper "
+        f"Score against predicted latency of {e.trials.words}; blue if their upper "
         f"bound is within the budget of {ms(budget)} ms (vertical line). Blue line: the {len(best)} trials no "
         "other beats in both. Rings: finalists, predicted. Second panel: the same, enlarged."
     )
-    return "Pareto front", [Block("picture", caption, panels=panels)]
+    return "Pareto front", [Block("picture", caption, panels=panels), explorer_block()]
+
+
+def explorer(e: Unmeasured) -> dict[str, Any]:
+    """The trials, to be explored."""
+    noise = e.facts.mean_abs_error
+    known = f"Noise: the predictor's mean error on networks it was not fitted on, {percent(noise)} %."
+    return trials.explorer(e.trials, e.result, noise, "Of its error nothing is known." if noise is None else known, e.chosen)
 
 
 def _predictor(e: Unmeasured) -> Section:

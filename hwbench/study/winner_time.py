@@ -22,7 +22,7 @@ from hwbench.predictor.models import Chosen
 from hwbench.predictor.space_latency import Fitted
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
-from hwbench.study import figures
+from hwbench.study import charts
 from hwbench.study.render import Block, Panel, Section, ms, percent
 from hwbench.study.time_split import Part, by_group, by_type
 
@@ -31,10 +31,10 @@ Prices = Mapping[OpSpec, tuple[float, str]]
 """Op -> ms of one run, and how that is known."""
 
 
-def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_ms: float) -> Section:
+def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_ms: float, again: str = "") -> Section:
     """The section of the first of some networks; where its predictor tells whole networks only, a sentence that says so."""
     workload = lowering.lower(networks.space, networks.population[:, 0])
-    prices = _prices(chosen.model, list(workload.counts()), statistic)
+    prices = prices_of(chosen.model, list(workload.counts()), statistic)
     if isinstance(prices, Refusal):
         why = f"The latency cannot be split up: its predictor, {chosen.latency.facts.name}, tells whole networks only."
         return TITLE, [Block("text", why)]
@@ -45,15 +45,15 @@ def section(chosen: Chosen, networks: Architectures, statistic: str, predicted_m
     kinds, parts = by_type(layers), by_group(layers, [_part_of(layer.name) for layer in layers])
     names = [part.name for part in kinds]
     panels = [
-        Panel("time-by-kind", figures.shares(_with({k.name: {k.name: k.latency_ms} for k in kinds}, calibration_ms),
+        Panel("time-by-kind", charts.shares(_with({k.name: {k.name: k.latency_ms} for k in kinds}, calibration_ms),
                                              [*names, CALIBRATION], predicted_ms, "By kind of block")),
-        Panel("time-by-part", figures.shares({part.name: part.types for part in parts}, names, predicted_ms,
+        Panel("time-by-part", charts.shares({part.name: part.types for part in parts}, names, predicted_ms,
                                              "By part of the network, in running order")),
     ]  # fmt: skip
     return TITLE, [
         Block("text", _words(kinds, parts, predicted_ms)),
         Block("picture", _caption(calibration_ms), panels=panels),
-        _table(kinds, calibration_ms, predicted_ms),
+        _table(kinds, calibration_ms, predicted_ms, again),
     ]
 
 
@@ -70,7 +70,7 @@ def layers_of(workload: Workload, prices: Prices) -> list[Layer]:
     return found
 
 
-def _prices(model: LatencyModel, specs: Sequence[OpSpec], statistic: str) -> Prices | Refusal:
+def prices_of(model: LatencyModel, specs: Sequence[OpSpec], statistic: str) -> Prices | Refusal:
     """What each op takes alone: by its row in the table a sum was fitted on, else by asking for a network of that op only."""
     if not isinstance(model, Fitted):
         told = model.predict_networks([Workload((Phase(single(spec)),)) for spec in specs], statistic)
@@ -113,7 +113,7 @@ def _caption(calibration_ms: float) -> str:
     )
 
 
-def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float) -> Block:
+def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float, again: str) -> Block:
     rows = [
         (part.name, str(part.runs), ms(part.latency_ms), percent(part.latency_ms / predicted_ms, ".1f"),
          percent(part.measured_ms / part.latency_ms, ".0f"))
@@ -125,4 +125,4 @@ def _table(kinds: Sequence[Part], calibration_ms: float, predicted_ms: float) ->
         ("predicted latency", str(sum(part.runs for part in kinds)), ms(predicted_ms), percent(1.0, ".1f"), ""),
     ]
     caption = "The same as numbers; they add up to the prediction. Measured: what of it rests on rows of the lookup table."
-    return Block("table", caption, ("block", "runs", "time [ms]", "share [%]", "measured [%]"), rows)
+    return Block("table", caption, ("block", "runs", "time [ms]", "share [%]", "measured [%]"), rows, command=again)
