@@ -36,7 +36,8 @@ from hwbench.network.work import primitives
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import GPU, GpuCard
-from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, of_device, sheet_of
+from hwbench.predictor.gpu import outside
+from hwbench.predictor.gpu.datasheet import FAMILIES, FORMAT, KIND_OF, Gpu, Ops, of_device, sheet_of
 from hwbench.predictor.gpu.mapping import MAPPING, Call, Unpriced
 from hwbench.predictor.gpu.model import GpuModel, restore
 from hwbench.predictor.gpu.roofline import physics, roofline
@@ -82,6 +83,47 @@ class Prices(NamedTuple):
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
+
+
+def network_prices(model: GpuModel, gpu: Gpu, ops: Ops, precision: str = FORMAT) -> Prices:
+    """What operators cost within a network: calibrated on whole networks, as wide as those of a GPU left out were off."""
+    value, _ = model.predict(gpu, ops, precision, alone=False)
+    low, high = model.bounds(gpu, ops, precision, alone=False)
+    whole = None if model.adapted_to or precision != FORMAT else model.end_to_end
+    if whole is not None:
+        value, low, high = (whole.factor * ms for ms in (value, low, high))
+        together = whole.band.bounds(value, outside.wider(gpu, precision, model.ranges[precision]))
+        taught = ops.kind != "conv"  # no network that was measured has any
+        low, high = (np.where(taught, ends, own) for ends, own in zip(together, (low, high), strict=True))
+    launch = _launch_share(model, gpu, ops, precision)
+    low = np.minimum(low, value) * (1 - launch)
+    high = launch * value + (1 - launch) * np.maximum(high, value)  # how late launches are, the gap allows for
+    if not _was_seen(model, gpu, precision) and model.outside(gpu, precision):  # only its peaks bound it
+        low = np.minimum(low, roofline(gpu, ops, precision))
+    return Prices(value, low, high + GAP_MS)
+
+
+def _was_seen(model: GpuModel, gpu: Gpu, precision: str) -> bool:
+    """Whether the model saw operators of this GPU."""
+    return gpu.name in (model.adapted_to, *model.known[precision])
+
+
+def _launch_share(model: GpuModel, gpu: Gpu, ops: Ops, precision: str) -> np.ndarray:
+    """How much of each operator the physics lays to its launch."""
+    share = np.zeros(len(ops))
+    for family, kinds in FAMILIES.items():
+        index = np.flatnonzero(np.isin(ops.kind, kinds))
+        if len(index):
+            part = ops.take(index)
+            sheet = sheet_of(np.array([gpu.name] * len(part)), {gpu.name: gpu}, precision, alone=False)
+            found = physics(family, model.core.theta[family], part, sheet)
+            share[index] = found.overhead / found.ms
+    return share
+
+
+def _ops(calls: Sequence[Call]) -> Ops:
+    sizes = [dict(call.sizes) for call in calls]
+    return Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
 
 
 @dataclass(frozen=True)
@@ -131,14 +173,14 @@ class GpuLatency:
         if model.adapted_to not in ("", gpu.name):
             raise UsageError(
                 f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}; fit another, "
-                f"{form(command('gpu fit', tables='DIR', out=f'predictors/{FAMILY}/MINE'))}"
+                f"{form(command('fit', gpu=True, tables='DIR', out=f'predictors/{FAMILY}/MINE'))}"
             )
         return cls(gpu, model, target, name or f"{folder.parent.name}/{folder.name}", card)
 
     def for_space(self, space: Space, statistic: str) -> SpaceOps | Refusal:
         """Its networks as three compiled sums; refused where a primitive of the space has no price."""
         specs = slots.distinct_specs(space)
-        found = self._refuses(statistic) or self.prices(specs)
+        found = self.refuses(statistic) or self.prices(specs)
         if isinstance(found, Refusal):
             return found
         place = {spec: i for i, spec in enumerate(specs)}
@@ -152,7 +194,7 @@ class GpuLatency:
         """The same sums for networks of no particular space."""
         counts = [workload.counts() for workload in workloads]
         specs = list(dict.fromkeys(spec for each in counts for spec in each))
-        found = self._refuses(statistic) or self.prices(specs)
+        found = self.refuses(statistic) or self.prices(specs)
         if isinstance(found, Refusal):
             return found
         often = np.array([[each.get(spec, 0) for spec in specs] for each in counts], float).reshape(len(counts), len(specs))
@@ -165,11 +207,14 @@ class GpuLatency:
         except Unpriced as error:
             return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.labels)} operators.")
         distinct = list(dict.fromkeys(call for each in calls for call in each))
+        lacking = {KIND_OF[call.op] for call in distinct} - set(self.model.labels)
+        if lacking:
+            return Refusal(f"{self.name} was fitted on no {', '.join(sorted(lacking))}: fit it anew on tables that have them.")
         place = {call: i for i, call in enumerate(distinct)}
         often = np.zeros((len(specs), len(distinct)))
         for row, each in zip(often, calls, strict=True):
             np.add.at(row, [place[call] for call in each], 1)
-        return Prices(*(often @ ms for ms in self._call_ms(distinct)))
+        return Prices(*(often @ ms for ms in self.call_ms(distinct)))
 
     def _calls(self, spec: OpSpec) -> list[Call]:
         """The GPU operators of an op at the setting's batch."""
@@ -180,42 +225,25 @@ class GpuLatency:
             found += MAPPING[part.op].calls(part, self.target.setting.batch)
         return found
 
-    def _call_ms(self, calls: Sequence[Call]) -> Prices:
-        """The latency of each GPU operator with its bounds."""
-        sizes = [dict(call.sizes) for call in calls]
-        ops = Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
-        value, _ = self.model.predict(self.gpu, ops, self.precision, alone=False)
-        low, high = self.model.bounds(self.gpu, ops, self.precision, alone=False)
-        launch = self._launch_share(ops)
-        low = np.minimum(low, value) * (1 - launch)
-        high = launch * value + (1 - launch) * np.maximum(high, value)  # how late launches are, the gap allows for
-        if not self._was_seen:  # a later generation does more per watt than any in the table: only its peaks bound it
-            low = np.minimum(low, roofline(self.gpu, ops, self.precision))
-        return Prices(value, low, high + GAP_MS)
+    def call_ms(self, calls: Sequence[Call]) -> Prices:
+        """The latency of each GPU operator with its bounds, within a network."""
+        return network_prices(self.model, self.gpu, _ops(calls), self.precision)
+
+    def call_doubt(self, calls: Sequence[Call]) -> np.ndarray:
+        """How far off each may be, relative."""
+        return self.model.predict(self.gpu, _ops(calls), self.precision, alone=False)[1]
+
+    @property
+    def launch_ms(self) -> float:
+        """Of the smallest operator."""
+        return float(self.call_ms([Call.over("addu", 1, 1)]).value[0])
 
     @property
     def precision(self) -> str:
         """Number format asked for."""
         return self.target.setting.dtype
 
-    @property
-    def _was_seen(self) -> bool:
-        """Whether the model saw operators of this GPU."""
-        return self.gpu.name in (self.model.adapted_to, *self.model.known[self.precision])
-
-    def _launch_share(self, ops: Ops) -> np.ndarray:
-        """How much of each operator the physics lays to its launch."""
-        share = np.zeros(len(ops))
-        for family, kinds in FAMILIES.items():
-            index = np.flatnonzero(np.isin(ops.kind, kinds))
-            if len(index):
-                part = ops.take(index)
-                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.precision, alone=False)
-                found = physics(family, self.model.core.theta[family], part, sheet)
-                share[index] = found.overhead / found.ms
-        return share
-
-    def _refuses(self, statistic: str) -> Refusal | None:
+    def refuses(self, statistic: str) -> Refusal | None:
         """What no network changes: number format, scenario, statistic, a data sheet without the peak that is needed."""
         precision = self.precision
         if precision not in self.model.formats:
@@ -269,6 +297,6 @@ class GpuLatency:
         known = len(self.model.known[self.precision])
         if self.model.adapted_to:
             return f"{sum(len(each.kind) for each in self.model.evidence.values())} of its operators in a public table"
-        if self._was_seen:
+        if _was_seen(self.model, self.gpu, self.precision):
             return f"a public table of operators of it and {known - 1} other GPUs"
         return f"a public table of operators of {known} other GPUs, none of it"
