@@ -38,7 +38,7 @@ from hwbench.predictor.gpu.model import Array, Core, GpuModel, booster
 from hwbench.predictor.gpu.roofline import PRIORS, physics, tree_features
 from hwbench.predictor.gpu.tables import read_all, throttled
 
-ROW_SPREAD = {"gemm": 0.25, "rows": 0.15}
+ROW_SPREAD = {"gemm": 0.25, "rows": 0.15, "conv": 0.25}
 ODD_LEVEL = 0.1
 """How far (log) rows lie from the level of their campaign; beyond what level a campaign pulls less and less."""
 CAMPAIGN_WORTH = 40

@@ -1,8 +1,8 @@
 """How kernels of an ONNX model become GPU operators: by what `describe` says of each, never by hand-made shapes.
 
 Products, convolutions, softmax, norms and attention are what the model was fitted on. Whatever computes or moves value by value
-is one element-wise pass over what it reads and writes. What nothing fitted stands for (recurrent layers, grouped and upward
-convolutions, 8-bit arithmetic, loops) raises `Unpriced`.
+is one element-wise pass over what it reads and writes. What nothing fitted stands for raises `Unpriced` where arithmetic and
+traffic bound it (grouped and upward convolutions), `Unbounded` where they say nothing (recurrent layers, loops, 8-bit numbers).
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ def calls_of(spec: OpSpec) -> list[Call]:
     if kind == "Identity" or kind in kinds.REORDERS or (formats <= {"i", "j", "b"} and _written(spec) <= SMALL):
         return []
     if kind in UNLIKE or "QLinear" in kind or not formats <= PLAIN:
-        raise Unpriced(f"{kind}: no GPU operator that was measured is like it")
+        raise Unbounded(f"{kind}: no GPU operator that was measured is like it")
     word = group.partition("-")[0]
     return RULES.get(kind, RULES.get(word, _pass))(spec, numbers)
+
+
+class Unbounded(Unpriced):
+    """A kernel whose time goes with more than its arithmetic and traffic: steps that wait for each other, data, other units."""
 
 
 Numbers = Mapping[str, float]
@@ -97,7 +101,8 @@ def _convolution(spec: OpSpec, numbers: Numbers) -> list[Call]:
     group, kind = describe(spec)[0].split("-"), str(spec["type"])
     if group[1] not in ("plain", "nchwc") or "depthwise" in group or "grouped" in group:
         form = "upward" if "upward" in group else "in whole numbers" if group[1] not in ("plain", "nchwc") else "grouped"
-        raise Unpriced(f"{kind}: operators of convolutions {form} were not measured")
+        error = Unbounded if form == "in whole numbers" else Unpriced
+        raise error(f"{kind}: no {form} convolution was measured")
     windows, filters = _sizes(numbers, ("positions", "filters"))
     inner = max(int(numbers["macs"] / (windows * filters)), 1)
     added = [Call.over("add", *_rows(spec, _written(spec)))] if numbers["summed"] else []

@@ -3,8 +3,8 @@
     hwbench predict MODEL.onnx --device nvidia-l4
 
 Kernels are those onnxruntime makes of the model by the fusions that all its devices share, without the layouts of its CPU. What
-no GPU operator stands for is bounded by the data sheet: a crumb of that is no reason to refuse, more is. Nothing is certified.
-Latencies in ms.
+no GPU operator stands for is bounded by the data sheet, as long as the total stays inside the interval of the others; otherwise
+the model is refused. Nothing is certified. Latencies in ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.predictor.gpu import latency
-from hwbench.predictor.gpu.kernels import calls_of
+from hwbench.predictor.gpu.kernels import Unbounded, calls_of
 from hwbench.predictor.gpu.latency import GpuLatency
 from hwbench.predictor.gpu.mapping import Call, Unpriced
 from hwbench.predictor.model_latency import BOUNDED, MODELLED, Layer, ModelLatency
@@ -31,8 +31,7 @@ from hwbench.profiler.kernel_detection import DetectedKernel, DetectedKernels
 USUAL, DOUBT = 2.0, 1.0
 """How many times longer than the data sheet's bound a kernel takes that nothing stands for, and how far off that is (log)."""
 SURE = 1.645
-MOST = 0.1
-"""Of the latency: what kernels that are only bounded may be, at their worst."""
+"""Standard deviations that nineteen of twenty prices stay below."""
 
 
 def find(target: Target) -> GpuLatency | None:
@@ -55,7 +54,7 @@ def predict_model(model: GpuLatency, detected: DetectedKernels, statistic: str =
     Raises:
         MissingOps: kernels that no GPU operator stands for may be more than a crumb of the latency.
     """
-    calls, why = _calls(detected.kernels)
+    calls, why, unbounded = _calls(detected.kernels)
     distinct = list(dict.fromkeys(call for each in calls if each is not None for call in each))
     prices, doubt = model.call_ms(distinct), model.call_doubt(distinct)
     at = {call: i for i, call in enumerate(distinct)}
@@ -71,7 +70,8 @@ def predict_model(model: GpuLatency, detected: DetectedKernels, statistic: str =
     often = np.array([kernel.times for kernel in detected.kernels], float)
     bounded = np.array([each is None for each in calls], bool)
     total = float(often @ value)
-    if float((often * high)[bounded].sum()) > MOST * total:
+    moved = float((often * (high - value))[bounded].sum())
+    if unbounded or moved > float((often * (high - value))[~bounded].sum()):
         raise _missing(model, detected, bounded, float((often * value)[bounded].sum()) / total, why)
     layers = [
         _layer(kernel, ms, BOUNDED if lacking else MODELLED, float(each), model.target.setting)
@@ -96,19 +96,20 @@ def predict_model(model: GpuLatency, detected: DetectedKernels, statistic: str =
     )
 
 
-def _calls(kernels: Sequence[DetectedKernel]) -> tuple[list[list[Call] | None], list[str]]:
-    """The GPU operators of every kernel, None where none stands for it; and why."""
+def _calls(kernels: Sequence[DetectedKernel]) -> tuple[list[list[Call] | None], list[str], bool]:
+    """The GPU operators of every kernel, None where none stands for it; why; and whether a bound says nothing of one."""
     found: list[list[Call] | None] = []
-    why = []
+    why, unbounded = [], False
     for kernel in kernels:
         try:
             if kernel.spec is None:
-                raise Unpriced(f"{kernel.type}: {kernel.why}")
+                raise Unbounded(f"{kernel.type}: {kernel.why}")
             found.append(calls_of(kernel.spec))
         except Unpriced as error:
             found.append(None)
             why.append(str(error))
-    return found, why
+            unbounded = unbounded or isinstance(error, Unbounded)
+    return found, why, unbounded
 
 
 def _least_ms(model: GpuLatency, spec: OpSpec | None) -> float:
