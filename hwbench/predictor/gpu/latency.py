@@ -2,16 +2,15 @@
 
     hwbench search --space autoformer-small --device nvidia-a100-pcie-40gb --budget-ms 19
 
-Nothing here is certified: the model learnt from operators, each measured alone under PyTorch, and never saw a network.
+Nothing here is certified: the model learnt from operators, each measured alone under PyTorch. Transformers that others measured
+end to end calibrate their sum, and say how far off it is on a GPU of another generation (networks.py).
 
 How primitives become GPU operators is one table (gpu/mapping.py).
 
 The interval is wide on both sides, for a network is not its operators one by one. Low: launches wait in a queue while the GPU
 works, so that none of their overhead shows. High: the host is late with every operator, by GAP_MS, which takes the place of any
 doubt about launches. At batch 1 most operators are smaller than any that was measured, and the sum is mostly launch overhead:
-there the interval spans several times the value. Held against networks that others measured, the GPU's generation left out: 21
-Transformers of NeuSight's table (BERT, GPT-2, GPT-3 2.7B, OPT; batch 2 to 16) are 11 % off on an A100, 10 on a P100, 21 on a
-P4, 7 on a T4 (reports/gpu-2026-11-18). Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
+there the interval spans several times the value. Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
 Latencies in ms.
 """
 
@@ -39,7 +38,7 @@ from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu import outside
 from hwbench.predictor.gpu.datasheet import FAMILIES, FORMAT, KIND_OF, Gpu, Ops, of_device, sheet_of
 from hwbench.predictor.gpu.mapping import MAPPING, Call, Unpriced
-from hwbench.predictor.gpu.model import GpuModel, restore
+from hwbench.predictor.gpu.model import EndToEnd, GpuModel, restore
 from hwbench.predictor.gpu.roofline import physics, roofline
 from hwbench.space import slots
 from hwbench.space.base import Population, Space
@@ -89,7 +88,7 @@ def network_prices(model: GpuModel, gpu: Gpu, ops: Ops, precision: str = FORMAT)
     """What operators cost within a network: calibrated on whole networks, as wide as those of a GPU left out were off."""
     value, _ = model.predict(gpu, ops, precision, alone=False)
     low, high = model.bounds(gpu, ops, precision, alone=False)
-    whole = None if model.adapted_to or precision != FORMAT else model.end_to_end
+    whole = calibration(model, precision)
     if whole is not None:
         value, low, high = (whole.factor * ms for ms in (value, low, high))
         together = whole.band.bounds(value, outside.wider(gpu, precision, model.ranges[precision]))
@@ -101,6 +100,11 @@ def network_prices(model: GpuModel, gpu: Gpu, ops: Ops, precision: str = FORMAT)
     if not _was_seen(model, gpu, precision) and model.outside(gpu, precision):  # only its peaks bound it
         low = np.minimum(low, roofline(gpu, ops, precision))
     return Prices(value, low, high + GAP_MS)
+
+
+def calibration(model: GpuModel, precision: str = FORMAT) -> EndToEnd | None:
+    """What whole networks taught of sums; they ran in fp32, and no operators of the GPU had been measured."""
+    return None if model.adapted_to or precision != FORMAT else model.end_to_end
 
 
 def _was_seen(model: GpuModel, gpu: Gpu, precision: str) -> bool:
@@ -234,6 +238,12 @@ class GpuLatency:
         return self.model.predict(self.gpu, _ops(calls), self.precision, alone=False)[1]
 
     @property
+    def factor(self) -> float:
+        """What whole networks multiply sums of operators by."""
+        found = calibration(self.model, self.precision)
+        return 1.0 if found is None else found.factor
+
+    @property
     def launch_ms(self) -> float:
         """Of the smallest operator."""
         return float(self.call_ms([Call.over("addu", 1, 1)]).value[0])
@@ -281,11 +291,19 @@ class GpuLatency:
         primitive = {part.op for spec in specs for part in primitives(op_of(spec).expand(spec))}
         near = sorted(name for name in primitive if MAPPING[name].stands_for)
         return (
-            f"hwbench measured nothing on {self.gpu.name}, and this predictor never saw a network: operators from its data "
-            f"sheet and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows "
+            f"hwbench measured nothing on {self.gpu.name}: operators from its data sheet and {self._seen()}, summed"
+            f"{self._calibrated()}; launch gaps between operators are not counted (the upper bound allows "
             f"{GAP_MS:g} ms each, the lower one no launch at all); min and p50 are one number; "
             f"{self._outside()}approximated: {', '.join(near) or 'nothing'}"
         )
+
+    def _calibrated(self) -> str:
+        """By which networks."""
+        found = calibration(self.model, self.precision)
+        if found is None:
+            return ", and no whole network calibrates the sum"
+        often = sum(int(each["n"]) for each in found.judged.values())
+        return f" and calibrated (x {found.factor:.2f}) on {often} Transformers that others measured"
 
     def _outside(self) -> str:
         """What of the data sheet is unlike those learnt from."""

@@ -73,9 +73,10 @@ def predict_model(model: GpuLatency, detected: DetectedKernels, statistic: str =
     moved = float((often * (high - value))[bounded].sum())
     if unbounded or moved > float((often * (high - value))[~bounded].sum()):
         raise _missing(model, detected, bounded, float((often * value)[bounded].sum()) / total, why)
+    scale = np.where(bounded, 1.0, model.factor)
     layers = [
         _layer(kernel, ms, BOUNDED if lacking else MODELLED, float(each), model.target.setting)
-        for kernel, ms, lacking, each in zip(detected.kernels, often * value, bounded, doubts, strict=True)
+        for kernel, ms, lacking, each in zip(detected.kernels, often * value / scale, bounded, doubts, strict=True)
     ]
     target = model.target
     return ModelLatency(
