@@ -5,7 +5,7 @@
 One stage per generation (Pascal to Blackwell), which is left out with all its boards, campaigns and number formats: siblings
 tell each other's secrets. Ours from the data sheet alone and with 30 measured ops (ten draws), boosted trees on utilisation
 that see the data sheet, and the plain roofline. fp32 operators are NeuSight's, products in half precision aiconfigurator's.
-NeuSight's Transformers are priced from their shapes with the same left-out models.
+NeuSight's Transformers are priced from their shapes with the same left-out models, calibrated on those of other generations.
 
 Two GPUs, drawn by seed before anything was looked at (`UNOPENED`), took no part in finding this model: no stage but `unopened`
 reads their rows.
@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.core import conformal, markdown, schema
-from hwbench.predictor.gpu import datasheet, fit, roofline, tables
+from hwbench.core import conformal, markdown
+from hwbench.predictor.gpu import datasheet, fit, networks, roofline, tables
+from hwbench.predictor.gpu.latency import network_prices
 from hwbench.predictor.gpu.left_out import MEASURED, spread_over_kinds
 from hwbench.predictor.gpu.model import GpuModel
-from studies.gpu_networks import GUESSED, NETWORKS, ops_of
+from hwbench.predictor.gpu.transformers import GUESSED, SEEN
 from studies.harness import Results, Run, Study
 from studies.options import TABLES
 from studies.provenance import ROOT
@@ -154,7 +155,12 @@ def without(run: Run, rows: datasheet.Rows, known: Known, generations: set[str])
     seen = rows.take(np.flatnonzero(~own & ~np.isin(rows.gpu, UNOPENED)))
     if run.tiny:
         seen = seen.take(seen.sample(TINY_SEEN))
-    return fit.fit_gpu(seen, known), seen
+    others = [
+        each
+        for each in networks.read(run.tables, known)[0]
+        if each.gpu not in UNOPENED and known[each.gpu].generation not in generations
+    ]
+    return fit.fit_gpu(seen, known, networks=others), seen
 
 
 UNOPENED = ("nvidia-tesla-v100-pcie-32gb", "nvidia-b300-sxm-270gb")
@@ -166,7 +172,8 @@ def data(run: Run) -> dict[str, Any]:
     """What the tables are, how well repeats agree, and which of their cells were throttled."""
     rows, facts, noise = tables.read_all(run.tables, datasheet.gpus(ROOT))
     draws = TINY_DRAWS if run.tiny else DRAWS
-    return {"data": facts, "noise_ceiling": noise, "throttled": tables.throttled(rows), "draws": draws}
+    told = {"data": facts, "noise_ceiling": noise, "throttled": tables.throttled(rows), "draws": draws}
+    return {**told, "networks_not_read": networks.read(run.tables, datasheet.gpus(ROOT))[1]}
 
 
 def generation_out(run: Run, generation: str) -> dict[str, Any]:
@@ -178,10 +185,9 @@ def generation_out(run: Run, generation: str) -> dict[str, Any]:
     own = np.array([known[str(name)].generation == generation for name in rows.gpu])
     asked = some(run, rows, own & ~np.isin(rows.gpu, UNOPENED))
     outside = {f"{g} {p}": model.outside(known[g], p) for g, p in sorted(set(zip(asked.gpu, asked.precision, strict=True)))}
-    networks = networks_of(run, model, {n: g for n, g in known.items() if g.generation == generation})
     return {
         "operators": judge(run, model, seen, asked, known) if len(asked) else [],
-        "networks": networks,
+        "networks": networks_of(run, model, {n: g for n, g in known.items() if g.generation == generation}),
         "outside": outside,
         "fit_s": fit_s,
     }
@@ -198,22 +204,17 @@ def unopened(run: Run) -> list[dict[str, Any]]:
 
 
 def networks_of(run: Run, model: GpuModel, asked: Known) -> list[dict[str, Any]]:
-    """NeuSight's Transformers on some GPUs, priced from their shapes."""
-    frame = schema.read_table(run.tables / "neusight" / "e2e_transformers.parquet").to_pandas()
-    named = {alias.replace(" ", "_"): name for name, gpu in asked.items() for alias in gpu.table_names}
-    frame = frame[(frame["mode"] == "inf") & frame["device"].astype(str).isin(list(named))]
+    """NeuSight's Transformers on some GPUs, priced from their shapes and calibrated on those of other generations."""
     found = []
-    for row in frame.itertuples():
-        gpu = asked[named[str(row.device)]]
+    for row in networks.read(run.tables, asked)[0]:
+        gpu, (ops, often) = asked[row.gpu], row.ops()
         entry = {
-            "gpu": gpu.name, "network": str(row.model), "batch": int(row.batch), "tokens": int(row.seq_len),
-            "variant": "fused" if row.variant == "fusion" else "eager", "measured_ms": float(row.e2e_latency_ms),
+            "gpu": gpu.name, "network": row.network, "batch": row.batch, "tokens": row.tokens,
+            "variant": "fused" if row.fused else "eager", "measured_ms": row.ms,
         }  # fmt: skip
-        if str(row.model) in NETWORKS:
-            ops, often = ops_of(str(row.model), int(row.batch), int(row.seq_len), row.variant == "fusion")
-            low, high = model.bounds(gpu, ops, alone=False)
-            ms, _ = model.predict(gpu, ops, alone=False)
-            entry |= {k: float(often @ v) for k, v in (("ms", ms), ("low", low), ("high", high))}
+        prices = network_prices(model, gpu, ops)
+        factor = model.end_to_end.factor if model.end_to_end else 1.0
+        entry |= {"factor": factor, **{k: float(often @ v) for k, v in prices._asdict().items()}}
         found.append(entry)
     return found
 
@@ -239,18 +240,9 @@ def operators(results: Results) -> list[dict[str, Any]]:
     return [{**e, "generation": g} for g in GENERATIONS if g in results for e in results[g]["operators"]]
 
 
-def networks(results: Results) -> list[dict[str, Any]]:
-    """Networks of all generations that are done, with how much slower those of other generations are than the sum of operators.
-
-    The factor is the median over the networks of the others: an ordinary end-to-end calibration, which never sees the
-    generation it is used on.
-    """
-    found = [{**e, "generation": g} for g in GENERATIONS if g in results for e in results[g]["networks"] if "ms" in e]
-    sure = [e for e in found if e["network"] not in GUESSED]
-    for e in found:
-        ratios = [o["measured_ms"] / o["ms"] for o in sure if o["generation"] != e["generation"]]
-        e["factor"] = float(np.median(ratios)) if ratios else 1.0
-    return found
+def all_networks(results: Results) -> list[dict[str, Any]]:
+    """Networks of all generations that are done."""
+    return [{**e, "generation": g} for g in GENERATIONS if g in results for e in results[g]["networks"]]
 
 
 def report(results: Results, options: Mapping[str, Any]) -> str:
@@ -285,7 +277,7 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
         if what
     ]
     lines += ["", "Data sheets outside what was learnt, whose intervals are wider for it:", "", *unlike] if unlike else []
-    lines += _networks(networks(results))
+    lines += _networks(all_networks(results), results.get("data", {}).get("networks_not_read", []))
     if "unopened" in results:
         lines += ["", "## Two GPUs nobody had looked at, each with its generation left out", ""]
         lines += [markdown.table(["GPU", "campaign", "kind", "rows", *head], _by_gpu(results["unopened"]), 3)]
@@ -301,40 +293,49 @@ def _by_gpu(entries: list[dict[str, Any]]) -> list[list[Any]]:
     return rows
 
 
-def _networks(entries: list[dict[str, Any]]) -> list[str]:
+def _networks(entries: list[dict[str, Any]], unread: list[list[str]]) -> list[str]:
     if not entries:
         return []
-    by_gpu = []
-    sure = [e for e in entries if e["network"] not in GUESSED]
-    for name in sorted({e["gpu"] for e in sure}):
-        mine = [e for e in sure if e["gpu"] == name]
-        plain, scaled = (
-            [abs(e["ms"] * f / e["measured_ms"] - 1) for e, f in ((e, e[k] if k else 1.0) for e in mine)]
-            for k in ("", "factor")
-        )
-        inside = np.mean([e["low"] <= e["measured_ms"] <= e["high"] for e in mine])
-        cells = [
-            f"{100 * np.mean(plain):.1f}",
-            f"{100 * np.mean(scaled):.1f}",
-            f"{mine[0]['factor']:.2f}",
-            f"{100 * inside:.0f}",
-        ]
-        by_gpu.append([name, len(mine), *cells])
+    sets = {
+        "eager, sizes published": [e for e in entries if e["variant"] == "eager" and e["network"] not in (*GUESSED, *SEEN)],
+        "compiled": [e for e in entries if e["variant"] == "fused"],
+        f"eager, {', '.join((*SEEN, *GUESSED))} (sizes not given)": [e for e in entries if e["network"] in (*GUESSED, *SEEN)],
+        "all": entries,
+    }
+    by_gpu = [
+        [name, what, *_errors_of(mine)]
+        for name in sorted({e["gpu"] for e in entries})
+        for what, those in sets.items()
+        if (mine := [e for e in those if e["gpu"] == name])
+    ]
+    by_gpu += [["all GPUs", what, *_errors_of(those)] for what, those in sets.items() if those]
     rows = [
-        [e["gpu"], e["network"], e["batch"], e["tokens"], e["variant"], f"{e['measured_ms']:.1f}", f"{e['ms']:.1f}",
-         f"{100 * (e['ms'] / e['measured_ms'] - 1):+.1f}", f"{100 * (e['ms'] * e['factor'] / e['measured_ms'] - 1):+.1f}"]
+        [e["gpu"], e["network"], e["batch"], e["tokens"], e["variant"], f"{e['measured_ms']:.1f}", f"{e['value']:.1f}",
+         f"{e['low']:.0f} to {e['high']:.0f}", f"{100 * (e['value'] / e['factor'] / e['measured_ms'] - 1):+.1f}",
+         f"{100 * (e['value'] / e['measured_ms'] - 1):+.1f}"]
         for e in entries
     ]  # fmt: skip
-    head = ["GPU", "networks", "sum of operators", "calibrated on the others", "factor", "covered"]
-    every = ["GPU", "network", "batch", "tokens", "variant", "measured ms", "sum ms", "off", "off, calibrated"]
+    head = ["GPU", "networks", "rows", "sum of operators", "calibrated on the others", "worst", "covered", "width"]
+    every = ["GPU", "network", "batch", "tokens", "variant", "measured ms", "ms", "interval", "sum off", "off"]
     published = "NeuSight, published, end to end: A100 6.5 %, V100 5.9 %, H100 6.1 %, L4 14.6 %."
     lines = [
         "",
-        "## Transformers end to end, the generation's operators left out",
+        "## Transformers end to end, the generation's operators and networks left out",
         "",
-        f"Mean absolute error in %, without {', '.join(GUESSED)} (sizes unknown). {published}",
+        f"Mean absolute error in %. {published} Calibrated: times the middle ratio of measured to sum of eager networks of the "
+        f"other generations. Chosen after times were seen: the width of {', '.join(SEEN)}; guessed: {', '.join(GUESSED)}.",
     ]
-    return [*lines, "", markdown.table(head, by_gpu, 1), "", markdown.table(every, rows, 2)]
+    not_read = [f"- {what}: not priced, {why}" for what, why in unread]
+    return [*lines, "", markdown.table(head, by_gpu, 2), "", markdown.table(every, rows, 2), "", *not_read]
+
+
+def _errors_of(entries: list[dict[str, Any]]) -> list[Any]:
+    plain, off = ([abs(e["value"] / f / e["measured_ms"] - 1) for e, f in zip(entries, each, strict=True)]
+                  for each in ([e["factor"] for e in entries], [1.0] * len(entries)))  # fmt: skip
+    inside = np.mean([e["low"] <= e["measured_ms"] <= e["high"] for e in entries])
+    width = np.median([(e["high"] - e["low"]) / e["value"] for e in entries])
+    shares = [f"{100 * each:.1f}" for each in (np.mean(plain), np.mean(off), max(off))]
+    return [len(entries), *shares, f"{100 * inside:.0f}", f"{100 * width:.0f}"]
 
 
 STUDY = Study(

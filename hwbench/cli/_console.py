@@ -49,6 +49,8 @@ ERROR_COLUMNS = {
     "spearman": "Spearman",
 }
 """How good predictions are (core/stats.py), as `error_row` has it; all but counts and rank correlations are shares."""
+SHOWN = 20
+"""Rows of a table that was written, on the screen."""
 RARELY_ASKED = "median_abs_error within_5 within_10"
 """Of these, what only --wide shows."""
 
@@ -156,6 +158,28 @@ def _predictor(what: str, used: Mapping[str, Any], judged_on: str, unknown: str)
     )
     if used.get("note"):
         say(f"note: {used['note']}")
+
+
+def operators(done: Mapping[str, Any], output: Path, wide: bool, json: bool) -> None:
+    """GPU operators of a table, predicted: its first rows, and what its data sheet makes doubtful."""
+    from hwbench.core import schema
+
+    if json:
+        emit_json(done)
+        return
+    predictor_of("latency_ms", done["predictor"], "generations of GPUs, each left out in turn")
+    known = f"{done['measured']} measured ops" if done["measured"] else "its data sheet only"
+    rows = schema.read_table(output).slice(0, SHOWN).to_pylist()
+    table(f"ms on {done['gpu']}, from {known}; {done['rows']} ops -> {output}", rows, wide=wide)
+    for sentence in done["outside"]:
+        say(f"Outside what was learnt, intervals are wider for it: {sentence}.")
+    if done["unread_columns"]:
+        say(f"Columns kept but not read: {', '.join(done['unread_columns'])}.")
+
+
+def errors_by_kind(errors: Mapping[str, float]) -> str:
+    """In one line."""
+    return ", ".join(f"{kind} {error:.1%}" for kind, error in errors.items()) or "too few to say"
 
 
 def say_written(paths: Sequence[object]) -> None:

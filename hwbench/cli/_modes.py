@@ -184,35 +184,49 @@ VERBS: Mapping[str, Verb] = {
                 "source",
                 "features out",
             ),
+            _mode("gpu out tables leave_out adapt measured workspace wide json", "--gpu", "gpu", "out"),
             _mode(f"kernels space no_references {TARGET} networks holdout seed stored wide json", "--kernels", "kernels"),
             _mode(f"space {TARGET} predictor networks holdout seed stored wide json", "--space", "space"),
         ),
         # 1 changes nothing, and cards of older versions say it.
-        (Only(("repeats",), "with --noise-column", lambda given: "noise_column" in given or given["repeats"] == 1),),
+        (
+            Only(("repeats",), "with --noise-column", lambda given: "noise_column" in given or given["repeats"] == 1),
+            Only(("measured",), "with --adapt", lambda given: "adapt" in given),
+        ),
     ),
     "predict": Verb(
         (
             _mode(f"model out shape fill measure_missing layers statistic wide json {TARGET}", "MODEL.onnx", "model"),
-            _mode("predictor source out workspace json", "--predictor", "predictor source", "predictor source out"),
+            _mode(
+                "predictor device source out dtype workspace wide json",
+                "--predictor",
+                "predictor source",
+                "predictor source out",
+            ),
             _mode(f"space arch out statistic wide json {TARGET}", "--space SPACE --arch FILE", "space arch", "space arch"),
         ),
         (Only(("layers",), NO_JSON, lambda given: "json" not in given),),
     ),
     "transfer": Verb(
         (
-            _mode("known features choose output wide json", "--choose", "choose"),
-            _mode("known features measured output coverage out device json", "--measured", "measured", "output|out"),
+            _mode(
+                "predictor device measured source output out dtype workspace wide json",
+                "--predictor GPU-OPERATORS",
+                "predictor",
+                "device measured output|out",
+            ),
+            _mode("known features choose output wide json", "--choose", "choose", "known features"),
+            _mode(
+                "known features measured output coverage out device json", "--measured", "measured", "known features output|out"
+            ),
         ),
         (
-            Only(("device",), "with --out", lambda given: "out" in given),
+            Only(("device",), "with --out", lambda given: "out" in given or "predictor" in given),
             Only(("out",), "with --device", lambda given: "device" in given),
+            Only(("source",), "with --output", lambda given: "output" in given),
+            Only(("output",), "with --input", lambda given: "source" in given or "predictor" not in given),
         ),
     ),
-    "gpu fit": _one(
-        "out tables leave_out adapt measured workspace wide json",
-        Only(("measured",), "with --adapt", lambda given: "adapt" in given),
-    ),
-    "gpu predict": _one("predictor gpu table output measured dtype workspace wide json"),
     "rebuild": _one("predictors tables workspace wide json"),
     "measure": _one(
         f"models strict scenario shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",

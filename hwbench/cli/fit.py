@@ -13,7 +13,7 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
-    from hwbench.predictor.card_types import OnnxCard, TableCard
+    from hwbench.predictor.card_types import GpuCard, OnnxCard, TableCard
     from hwbench.predictor.space_latency import Fitted
 
 
@@ -67,10 +67,24 @@ def run(
     holdout: Annotated[int, typer.Option("--holdout", help="Networks measured to state the error, per space.")] = 16,
     seed: options.Seed = 0,
     stored: Annotated[bool, typer.Option("--stored", help="Measure nothing: use networks measured before.")] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Fit GPU operators to public tables (--tables), for any GPU with a data sheet.")
+    ] = False,
+    leave_out: Annotated[
+        list[str] | None, typer.Option("--leave-out", help="With --gpu: a GPU not to look at; repeat for several.")
+    ] = None,
+    adapt: Annotated[
+        str, typer.Option("--adapt", help="With --gpu: a GPU of the tables to adapt to; its error is then stated.")
+    ] = "",
+    measured: Annotated[int, typer.Option("--measured", help="With --adapt: ops of that GPU to show.")] = 30,
     wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
-    """Fit a latency predictor: for networks of spaces, for any ONNX model (--kernels), or to a table (--from)."""
+    """Fit a latency predictor: for networks of spaces, any ONNX model (--kernels), any GPU (--gpu), or to a table (--from)."""
+    if gpu and out is not None:
+        how: dict[str, Any] = {"leave_out": leave_out or (), "adapt_to": adapt, "measured": measured, "workspace": workspace}
+        fit_gpu(out, tables, how, wide, json)
+        return
     if source is not None and out is not None:
         fit_table(
             source,
@@ -151,7 +165,22 @@ def fit_table(source: str, spaces: list[str], out: Path, features: list[str], wi
         _show_table(card, out, wide)
 
 
-def _but(card: TableCard | OnnxCard, *left_out: str) -> dict[str, Any]:
+def fit_gpu(out: Path, tables: Path | None, asked: Mapping[str, Any], wide: bool, json: bool) -> None:
+    """GPU operators of public tables."""
+    from hwbench.core.errors import UsageError
+    from hwbench.predictor.gpu import fit
+
+    if tables is None:
+        raise UsageError("Where are the public tables? Give --tables DIR or set HWBENCH_TABLES.")
+    with console.progress("fitting GPU operators"):
+        card = fit.make(tables, out, **asked)
+    if json:
+        console.emit_json({"folder": str(out), "card": _but(card, "state")})
+    else:
+        _show_gpu(card, out, wide)
+
+
+def _but(card: TableCard | OnnxCard | GpuCard, *left_out: str) -> dict[str, Any]:
     """A card's document without what only a program reads."""
     from hwbench.core.typed_json import encode
 
@@ -197,6 +226,27 @@ def _show_table(card: TableCard, out: Path, wide: bool) -> None:
     console.say(f"noise ceiling: {_line(card.noise_ceiling)}")
     for warning in card.warnings:
         console.say(f"  note: {warning}")
+
+
+def _show_gpu(card: GpuCard, out: Path, wide: bool) -> None:
+    """Errors by kind and generation left out; of the GPU it was adapted to; of whole networks."""
+    coverage, (zero, few) = card.coverage or {}, list(card.errors)[:2]
+    rows = []
+    for kind, generations in card.errors[zero].items():
+        for name in generations:
+            row = {"kind": kind, "generation left out": name}
+            for how in (zero, few):
+                row[f"{how} error %"] = _percent(card.errors[how].get(kind, {}).get(name))
+                row[f"{how} covered %"] = _percent(coverage[how].get(kind, {}).get(name))
+            rows.append(row)
+    console.table(f"Errors on generations left out in turn -> {out}", rows, wide=wide)
+    for title, by_kind in list(card.errors.items())[2:]:
+        rows = [{"": k, "error %": _percent(v), "covered %": _percent(coverage[title].get(k))} for k, v in by_kind.items()]
+        console.table(title, rows, wide=wide)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 1)
 
 
 def _names(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from hwbench import __version__, cli
 from hwbench.cli._checked import CheckedCommand, understood
 from hwbench.core.command import hint
-from hwbench.core.errors import HwbenchError, Interrupted, MissingOps
+from hwbench.core.errors import HwbenchError, Interrupted, MissingOps, UsageError
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
@@ -34,7 +34,6 @@ ORDER = (
     "fit",
     "predict",
     "transfer",
-    "gpu",
     "rebuild",
     "measure",
     "score",
@@ -100,6 +99,13 @@ def main() -> None:
         sys.exit(Interrupted.exit_code)
 
 
+GONE = {
+    "gpu": "hwbench fit --gpu fits GPU operators, hwbench predict --predictor NAME --device GPU --input OPS asks them, hwbench "
+    "transfer --predictor NAME --device GPU --measured OPS adapts them, hwbench predict MODEL.onnx --device GPU prices models"
+}
+"""Verbs of before -> what does their work now."""
+
+
 class Verbs(TyperGroup):
     """All verbs: Ctrl-C in one of them ends in one line, and so does a line that is not understood.
 
@@ -110,6 +116,12 @@ class Verbs(TyperGroup):
         """What stands before the verb."""
         with understood(ctx):
             return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that is asked; one that went says where to."""
+        if args and args[0] in GONE:
+            raise UsageError(f"hwbench {args[0]} is gone. {GONE[args[0]]}.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb."""

@@ -23,7 +23,7 @@ def run(
     ] = None,
     arch: Annotated[Path | None, typer.Option("--arch", help="Architecture file, search.json or a search's folder.")] = None,
     predictor: Annotated[
-        str | None, typer.Option("--predictor", help="Made by hwbench fit --from TABLE: its folder, or its name as listed.")
+        str | None, typer.Option("--predictor", help="Made by hwbench fit --from or --gpu: its folder, or its name as listed.")
     ] = None,
     source: Annotated[Path | None, typer.Option("--input", help="Parquet table to predict, with --predictor.")] = None,
     out: Annotated[
@@ -52,7 +52,11 @@ def run(
 ) -> None:
     """Predict a latency: of an ONNX model, of architectures of a space, or of every row of a table."""
     if predictor is not None and source is not None and out is not None:
-        _table(predictor, source, out, workspace, json)
+        if options.was_given(context, "device"):
+            _operators(predictor, device, source, out, dtype, workspace, wide, json)
+        else:
+            options.refuse(context, ["dtype", "wide"], "--predictor reads it only with --device GPU")
+            _table(predictor, source, out, workspace, json)
         return
     asked: dict[str, Any] = {
         "device": device,
@@ -103,8 +107,13 @@ def _architectures(space: str, arch: Path, asked: Mapping[str, Any], out: Path |
 
 
 def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bool) -> None:
+    from hwbench.core.errors import UsageError
     from hwbench.predictor import card
+    from hwbench.predictor.card_types import GpuCard
     from hwbench.predictor.tabular import fit
+
+    if isinstance(card.read(card.find(predictor, workspace)), GpuCard):
+        raise UsageError(f"{predictor} knows GPU operators: of which GPU? Give --device (hwbench device list).")
 
     with console.progress("predicting"):
         done = fit.predict_table(card.find(predictor, workspace), source, output)
@@ -113,6 +122,16 @@ def _table(predictor: str, source: Path, output: Path, workspace: Path, json: bo
         return
     console.predictor_of(done["target"], done["predictor"], "rows")
     console.say(f"{done['output']}: {done['rows']} rows, with prediction, low and high ({done['coverage']:.0%} interval)")
+
+
+def _operators(
+    predictor: str, device: str, source: Path, output: Path, dtype: str, workspace: Path, wide: bool, json: bool
+) -> None:
+    from hwbench.predictor.gpu import op_table
+
+    with console.progress("predicting"):
+        done = op_table.predict(op_table.Asked.of(predictor, device, workspace), source, output, dtype)
+    console.operators(done, output, wide, json)
 
 
 def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None, wide: bool, json: bool) -> None:

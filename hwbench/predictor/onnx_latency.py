@@ -397,9 +397,9 @@ class ModelFile:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     fills: Mapping[str, float] = field(default_factory=dict)
 
-    def detect(self, target: Target) -> Detected:
-        """Its kernels."""
-        return kernel_detection.detect(self.path, target.runtime, target.setting, self.shapes, self.fills)
+    def detect(self, target: Target, own_layout: bool = True) -> Detected:
+        """Its kernels; with the layouts of this machine's processor, unless it is asked of another kind of device."""
+        return kernel_detection.detect(self.path, target.runtime, target.setting, self.shapes, self.fills, own_layout)
 
     @property
     def options(self) -> Mapping[str, Value]:

@@ -22,6 +22,8 @@ from hwbench.device.target import Target
 from hwbench.network.spec import Setting
 from hwbench.predictor import models, onnx_latency
 from hwbench.predictor.base import Latencies, LatencyModel
+from hwbench.predictor.gpu import onnx_model as on_gpu
+from hwbench.predictor.model_latency import ModelLatency
 from hwbench.predictor.onnx_latency import ModelFile
 from hwbench.predictor.space_latency import Fitted, check_statistic
 from hwbench.profiler import onnx_inputs
@@ -77,7 +79,7 @@ def predict(
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
         own = ModelFile(model, _shapes(Path(model), shapes or {}, batch), fills or {})
-        return onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
+        return _file(own, target, statistic, measure_missing, tick)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
     if example is None:
@@ -88,8 +90,18 @@ def predict(
         path = folder / "module.onnx"
         _export(model, example, path)
         own = ModelFile(path, shapes or {}, fills or {})
-        found = onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
+        found = _file(own, target, statistic, measure_missing, tick)
     return replace(found, model=type(model).__name__)
+
+
+def _file(own: ModelFile, target: Target, statistic: str, measure_missing: bool, tick: Tick) -> ModelLatency:
+    """By kernels measured on the target; on a GPU that has none, by operators from its data sheet."""
+    sheet = None if onnx_latency.find(target) else on_gpu.find(target)
+    if sheet is None:
+        return onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
+    if measure_missing:
+        raise UsageError(f"Kernels cannot be measured on {target.device} by its data sheet; leave out --measure-missing.")
+    return on_gpu.predict_file(own, sheet, statistic)
 
 
 def _shapes(path: Path, shapes: Mapping[str, Sequence[int]], batch: int | None) -> Mapping[str, Sequence[int]]:

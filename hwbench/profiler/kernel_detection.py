@@ -81,6 +81,7 @@ def detect(
     setting: Setting = Setting(),
     shapes: Mapping[str, Sequence[int]] | None = None,
     fills: Mapping[str, float] | None = None,
+    own_layout: bool = True,
 ) -> DetectedKernels:
     """Lists the kernels that a runtime makes of a model.
 
@@ -90,6 +91,7 @@ def detect(
         setting: Threads; the batch is the model's own.
         shapes: Full shapes of inputs that have free sides.
         fills: Numbers that inputs are filled with where data decide what is run.
+        own_layout: With the layouts of this machine's processor; without, what devices of the runtime have in common.
 
     Raises:
         UsageError: there is no such file.
@@ -104,7 +106,7 @@ def detect(
     if not hasattr(engine, "optimise"):
         raise UsageError(f"Runtime {runtime} does not tell what it makes of a model; use onnxruntime.")
     with scratch_folder() as scratch:
-        source = _Source(model, scratch, engine, {"threads": setting.threads}, dict(shapes or {}), dict(fills or {}))
+        source = _Source(model, scratch, engine, _setting(setting, own_layout), dict(shapes or {}), dict(fills or {}))
         try:
             lighten(model, source.folder)
             taken = _inferred(source) or _run_once(source)
@@ -117,6 +119,10 @@ def detect(
             raise DataError(f"{model}: {str(error).replace(f'{source.folder}/', '')}") from error
     filled(model, list(taken[1]), source.fills)  # refuses names that no input has
     return _detected(model, *taken, original)
+
+
+def _setting(setting: Setting, own_layout: bool) -> dict[str, Any]:
+    return {"threads": setting.threads, **({} if own_layout else {"common_layout": True})}
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,8 @@ def _options(setting: Mapping[str, Any], free: Mapping[str, int]) -> Any:
     options.log_severity_level = 4  # what goes wrong is raised, and told in one line
     # Kernels among copies are what optimising made of a model: optimised again, a lone one may become another.
     levels, whole = ort.GraphOptimizationLevel, setting.get("scenario") != AMONG_COPIES
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if whole else levels.ORT_DISABLE_ALL
+    optimised = levels.ORT_ENABLE_EXTENDED if setting.get("common_layout") else levels.ORT_ENABLE_ALL
+    options.graph_optimization_level = optimised if whole else levels.ORT_DISABLE_ALL
     options.add_session_config_entry("session.force_spinning_stop", "1")
     for side, size in free.items():
         options.add_free_dimension_override_by_name(side, size)

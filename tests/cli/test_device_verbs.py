@@ -59,7 +59,8 @@ def test_the_list_says_what_is_known_and_what_can_be_asked(tmp_path):
     gpu = rows["nvidia-rtx-4090"]
     assert (gpu["data_sheet"], gpu["search"]) == (True, [])
     assert {"autoformer-small", "bert"} <= set(gpu["search_uncertified"])
-    assert "nasbench201" not in gpu["search_uncertified"]  # no GPU operator stands for its convolutions
+    assert "nasbench201" in gpu["search_uncertified"]
+    assert "nasvit" not in gpu["search_uncertified"]  # no GPU operator stands for its grouped convolutions
     assert rows["edge-tpu"]["search"] == rows["snapdragon-855-kryo-485"]["search"] == ["nasbench201"]
     assert [each["kind"] for each in gpu["predictors"]] == ["gpu-ops"]
     pi = rows["raspberry-pi-4"]

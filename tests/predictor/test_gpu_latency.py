@@ -30,10 +30,10 @@ ROOT = Path(hwbench.__file__).parents[1]
 TABLES = Path(os.environ.get("HWBENCH_TABLES", ROOT.parent / "shared" / "tables"))
 GPUS = sorted(datasheet.gpus(ROOT))
 REFUSED = {
-    **dict.fromkeys(("nasbench201", "nasvit", "pit-ti", "pit-xs", "pit-s"), "conv2d"),
+    **dict.fromkeys(("nasvit", "pit-ti", "pit-xs", "pit-s"), "conv2d"),
     "nasbench_bert": "depthwise_tokens",
 }
-"""Spaces with convolutions that are no products."""
+"""Spaces with grouped convolutions."""
 
 
 def opened(name: str, setting: Setting = Setting()) -> GpuLatency:
@@ -114,7 +114,7 @@ def test_every_rule_moves_or_computes_at_least_what_the_primitive_must(a100):
                     continue
                 sizes = {dim: [dict(call.sizes).get(dim) for call in calls] for dim in "BMNKH"}
                 ops = datasheet.Ops.of({"op": [call.op for call in calls], **sizes})
-                products = np.isin(ops.kind, datasheet.FAMILIES["gemm"])
+                products = np.isin(ops.kind, datasheet.PRODUCTS)
                 assert ops.flops[products].sum() == 2 * 4 * op_of(part).work(part).macs, part.key
                 if part.op != "select_token":  # reads one token of the sequence it is given
                     assert ops.bytes().sum() >= 0.66 * bytes_moved(part, Setting(batch=4)), part.key
@@ -218,12 +218,16 @@ def test_an_op_nothing_stands_for_is_refused_by_name(a100, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"), [({"kernel": 3, "padding": 1}, "windows overlap"), ({"groups": 8}, "grouped"), ({}, None)]
+    ("changed", "op", "said"),
+    [({"kernel": 3, "padding": 1}, "conv", None), ({"groups": 8}, "", "grouped"), ({}, "linear", None)],
 )
-def test_only_convolutions_that_are_products_are_priced(a100, changed, said):
+def test_only_dense_convolutions_are_priced(a100, changed, op, said):
     dims = {"in": 8, "out": 8, "height": 14, "width": 14, "kernel": 1, "stride": 1, "padding": 0, "groups": 1}
-    found = a100.predict_networks([one(OpSpec.of("conv2d", **{**dims, **changed}))], "min")
+    spec = OpSpec.of("conv2d", **{**dims, **changed})
+    found = a100.predict_networks([one(spec)], "min")
     assert isinstance(found, Refusal) == bool(said)
+    if not said:
+        assert [call.op for call in MAPPING["conv2d"].calls(spec, 1)] == [op]
     if isinstance(found, Refusal):
         assert str(said) in found.reason
         assert "conv2d(" in found.reason

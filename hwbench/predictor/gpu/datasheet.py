@@ -22,15 +22,19 @@ Array = np.ndarray
 BINARY = ("add", "mul", "div", "pow")
 UNARY = ("addu", "mulu", "divu", "powu", "relu", "tanh", "gelu")
 KINDS = ("linear", "bmm", "softmax", "layernorm", "elementwise")
+"""What every network is made of; convolutions stand beside."""
 KIND_OF = {
     **dict(zip(KINDS[:4], KINDS[:4], strict=True)),
     "ln": "layernorm",
     **dict.fromkeys((*BINARY, *UNARY), "elementwise"),
+    "conv": "conv",
 }
 """Kind of every op name; a trailing u is the form with a scalar."""
-FAMILIES = {"gemm": ("linear", "bmm"), "rows": ("elementwise", "softmax", "layernorm")}
-DIMS = {"linear": "BMNK", "bmm": "BMNK", "elementwise": "BH", "softmax": "BH", "layernorm": "BH"}
-"""Sizes an op needs: B products of [M, K] x [K, N]; B rows of H numbers."""
+FAMILIES = {"gemm": ("linear", "bmm"), "rows": ("elementwise", "softmax", "layernorm"), "conv": ("conv",)}
+PRODUCTS = (*FAMILIES["gemm"], *FAMILIES["conv"])
+DIMS = {"linear": "BMNK", "bmm": "BMNK", "elementwise": "BH", "softmax": "BH", "layernorm": "BH", "conv": "BMNKH"}
+"""Sizes an op needs: B products of [M, K] x [K, N]; B rows of H numbers. A convolution is the product of its M windows of K
+values with N filters, made of H values that are read: windows overlap."""
 FORMAT = "fp32"
 """The number format that is meant where none is named."""
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2}
@@ -162,15 +166,16 @@ class Ops:
         per_number = np.where(self.kind == "elementwise", 1.0, 5.0)
         s = self.sizes
         products = 2 * s["B"] * s["M"] * s["N"] * s["K"]
-        return np.asarray(np.where(np.isin(self.kind, FAMILIES["gemm"]), products, per_number * s["B"] * s["H"]))
+        return np.asarray(np.where(np.isin(self.kind, PRODUCTS), products, per_number * s["B"] * s["H"]))
 
     @cached_property
     def numbers(self) -> Array:
         """Least traffic in numbers: every operand read once, the result written once."""
         s = self.sizes
-        products = s["B"] * (s["M"] * s["K"] + s["K"] * s["N"] + s["M"] * s["N"])
+        read = np.where(self.kind == "conv", s["H"], s["M"] * s["K"])
+        products = s["B"] * (read + s["K"] * s["N"] + s["M"] * s["N"])
         rows = np.where(np.isin(self.op, BINARY), 3.0, 2.0) * s["B"] * s["H"]
-        return np.asarray(np.where(np.isin(self.kind, FAMILIES["gemm"]), products, rows))
+        return np.asarray(np.where(np.isin(self.kind, PRODUCTS), products, rows))
 
     def bytes(self, precision: str = FORMAT) -> Array:
         """Least traffic in bytes."""

@@ -1,7 +1,8 @@
 """GPU operators: latency on a GPU nobody measured, from its data sheet and what other GPUs did.
 
-    hwbench gpu fit --tables DIR --out predictors/gpu/neusight-ops
-    hwbench gpu predict --predictor predictors/gpu/neusight-ops --gpu nvidia-l4 --input ops.parquet --output out.parquet
+    hwbench fit --gpu --tables DIR --out predictors/gpu/neusight-ops
+    hwbench predict MODEL.onnx --device nvidia-l4
+    hwbench predict --predictor gpu/neusight-ops --device nvidia-l4 --input ops.parquet --output out.parquet
 
 Three layers, each only as strong as few generations allow:
 1. physics with parameters shared by all GPUs and number formats (roofline.py), fitted robustly to log latency with a free
@@ -29,6 +30,7 @@ from hwbench.core.progress import step
 from hwbench.predictor import card
 from hwbench.predictor.card_types import GPU, GpuCard
 from hwbench.predictor.gpu import left_out as lefts
+from hwbench.predictor.gpu import networks as whole
 from hwbench.predictor.gpu import outside
 from hwbench.predictor.gpu.datasheet import DIMS, FAMILIES, FORMAT, KIND_OF, Gpu, Rows, gpus
 from hwbench.predictor.gpu.left_out import MEASURED, LeftOut, spread_over_kinds
@@ -36,7 +38,7 @@ from hwbench.predictor.gpu.model import Array, Core, GpuModel, booster
 from hwbench.predictor.gpu.roofline import PRIORS, physics, tree_features
 from hwbench.predictor.gpu.tables import read_all, throttled
 
-ROW_SPREAD = {"gemm": 0.25, "rows": 0.15}
+ROW_SPREAD = {"gemm": 0.25, "rows": 0.15, "conv": 0.25}
 ODD_LEVEL = 0.1
 """How far (log) rows lie from the level of their campaign; beyond what level a campaign pulls less and less."""
 CAMPAIGN_WORTH = 40
@@ -60,6 +62,7 @@ TREES: dict[str, Any] = {
     "force_row_wise": True,
 }
 TREE_COUNT = 120
+NETWORKS = "whole networks, the generation left out"
 
 
 def make(
@@ -89,17 +92,23 @@ def make(
     for name in (*leave_out, *filter(None, [adapt_to])):
         if name not in rows.gpu:
             raise UnknownName(registry.unknown("GPU of the tables", name, set(map(str, rows.gpu))))
-    model = fit_gpu(rows.take(np.flatnonzero(~np.isin(rows.gpu, [*leave_out, adapt_to]))), known)
+    hidden = [*leave_out, adapt_to]
+    networks = [each for each in whole.read(tables, known)[0] if each.gpu not in hidden]
+    model = fit_gpu(rows.take(np.flatnonzero(~np.isin(rows.gpu, hidden))), known, networks=networks)
     errors: dict[str, Any] = {how: _errors_of(by_label, "mean_abs_error") for how, by_label in model.judged.items()}
     coverage: dict[str, Any] = {"asked": conformal.COVERAGE}
     coverage |= {how: _errors_of(by_label, "covered") for how, by_label in model.judged.items()}
+    if model.end_to_end is not None:
+        errors[NETWORKS], coverage[NETWORKS] = (
+            {name: each[what] for name, each in model.end_to_end.judged.items()} for what in ("mean_abs_error", "covered")
+        )
     if adapt_to:
         own = rows.take(np.flatnonzero((rows.gpu == adapt_to) & (rows.campaign == "test")))
         model, rest, error, inside = _adapt(model, known[adapt_to], own, measured)
         errors[f"{adapt_to}, {rest} other rows"], coverage[f"{adapt_to}, {rest} other rows"] = error, inside
     values, arrays = model.state()
     chosen: dict[str, Value] = {"adapt": adapt_to, "measured": measured} if adapt_to else {}
-    rebuild = command("gpu fit", out=card.shown_folder(out), leave_out=list(leave_out), **chosen)
+    rebuild = command("fit", gpu=True, out=card.shown_folder(out), leave_out=list(leave_out), **chosen)
     return card.write(
         Path(out),
         GpuCard,
@@ -135,8 +144,16 @@ def _errors_of(by_label: Mapping[str, Mapping[str, Mapping[str, float]]], what: 
     return {label: {name: e[what] for name, e in each.items() if what in e} for label, each in by_label.items()}
 
 
-def fit_gpu(rows: Rows, known: Mapping[str, Gpu], coverage: float = conformal.COVERAGE) -> GpuModel:
+def fit_gpu(
+    rows: Rows, known: Mapping[str, Gpu], coverage: float = conformal.COVERAGE, networks: Sequence[whole.Measured] = ()
+) -> GpuModel:
     """Fits all layers; every generation is left out once, which gives belief, doubt, the process' prior and both bands.
+
+    Args:
+        rows: Measured operators.
+        known: Data sheets.
+        coverage: Asked of the intervals.
+        networks: Measured end to end: what calibrates sums of operators.
 
     Raises:
         UsageError: rows of fewer than two generations, or a GPU without data sheet.
@@ -163,7 +180,8 @@ def fit_gpu(rows: Rows, known: Mapping[str, Gpu], coverage: float = conformal.CO
     ranges = {number: outside.range_of([known[name] for name in each], number) for number, each in seen.items()}
     judged = {"zero_shot": lefts.judge(zero, coverage), f"measured_{MEASURED}": lefts.judge(adapted, coverage)}
     bands = (lefts.bands(zero, coverage), lefts.bands(adapted, coverage))
-    return GpuModel(seen, ranges, core, belief, spread, process, *bands, judged)
+    end_to_end = whole.calibrate(networks, parts, belief, known, coverage)
+    return GpuModel(seen, ranges, core, belief, spread, process, *bands, judged, end_to_end)
 
 
 def sound(rows: Rows) -> Rows:

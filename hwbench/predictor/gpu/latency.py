@@ -2,16 +2,15 @@
 
     hwbench search --space autoformer-small --device nvidia-a100-pcie-40gb --budget-ms 19
 
-Nothing here is certified: the model learnt from operators, each measured alone under PyTorch, and never saw a network.
+Nothing here is certified: the model learnt from operators, each measured alone under PyTorch. Transformers that others measured
+end to end calibrate their sum, and say how far off it is on a GPU of another generation (networks.py).
 
 How primitives become GPU operators is one table (gpu/mapping.py).
 
 The interval is wide on both sides, for a network is not its operators one by one. Low: launches wait in a queue while the GPU
 works, so that none of their overhead shows. High: the host is late with every operator, by GAP_MS, which takes the place of any
 doubt about launches. At batch 1 most operators are smaller than any that was measured, and the sum is mostly launch overhead:
-there the interval spans several times the value. Held against networks that others measured, the GPU's generation left out: 21
-Transformers of NeuSight's table (BERT, GPT-2, GPT-3 2.7B, OPT; batch 2 to 16) are 11 % off on an A100, 10 on a P100, 21 on a
-P4, 7 on a T4 (reports/gpu-2026-11-18). Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
+there the interval spans several times the value. Encoders of HAT (batch 1), which GAP_MS is made of, take twice the value.
 Latencies in ms.
 """
 
@@ -36,9 +35,10 @@ from hwbench.network.work import primitives
 from hwbench.predictor import card as cards
 from hwbench.predictor.base import Facts, Latencies, Refusal
 from hwbench.predictor.card_types import GPU, GpuCard
-from hwbench.predictor.gpu.datasheet import FAMILIES, Gpu, Ops, of_device, sheet_of
+from hwbench.predictor.gpu import outside
+from hwbench.predictor.gpu.datasheet import FAMILIES, FORMAT, KIND_OF, Gpu, Ops, of_device, sheet_of
 from hwbench.predictor.gpu.mapping import MAPPING, Call, Unpriced
-from hwbench.predictor.gpu.model import GpuModel, restore
+from hwbench.predictor.gpu.model import EndToEnd, GpuModel, restore
 from hwbench.predictor.gpu.roofline import physics, roofline
 from hwbench.space import slots
 from hwbench.space.base import Population, Space
@@ -82,6 +82,52 @@ class Prices(NamedTuple):
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
+
+
+def network_prices(model: GpuModel, gpu: Gpu, ops: Ops, precision: str = FORMAT) -> Prices:
+    """What operators cost within a network: calibrated on whole networks, as wide as those of a GPU left out were off."""
+    value, _ = model.predict(gpu, ops, precision, alone=False)
+    low, high = model.bounds(gpu, ops, precision, alone=False)
+    whole = calibration(model, precision)
+    if whole is not None:
+        value, low, high = (whole.factor * ms for ms in (value, low, high))
+        together = whole.band.bounds(value, outside.wider(gpu, precision, model.ranges[precision]))
+        taught = ops.kind != "conv"  # no network that was measured has any
+        low, high = (np.where(taught, ends, own) for ends, own in zip(together, (low, high), strict=True))
+    launch = _launch_share(model, gpu, ops, precision)
+    low = np.minimum(low, value) * (1 - launch)
+    high = launch * value + (1 - launch) * np.maximum(high, value)  # how late launches are, the gap allows for
+    if not _was_seen(model, gpu, precision) and model.outside(gpu, precision):  # only its peaks bound it
+        low = np.minimum(low, roofline(gpu, ops, precision))
+    return Prices(value, low, high + GAP_MS)
+
+
+def calibration(model: GpuModel, precision: str = FORMAT) -> EndToEnd | None:
+    """What whole networks taught of sums; they ran in fp32, and no operators of the GPU had been measured."""
+    return None if model.adapted_to or precision != FORMAT else model.end_to_end
+
+
+def _was_seen(model: GpuModel, gpu: Gpu, precision: str) -> bool:
+    """Whether the model saw operators of this GPU."""
+    return gpu.name in (model.adapted_to, *model.known[precision])
+
+
+def _launch_share(model: GpuModel, gpu: Gpu, ops: Ops, precision: str) -> np.ndarray:
+    """How much of each operator the physics lays to its launch."""
+    share = np.zeros(len(ops))
+    for family, kinds in FAMILIES.items():
+        index = np.flatnonzero(np.isin(ops.kind, kinds))
+        if len(index):
+            part = ops.take(index)
+            sheet = sheet_of(np.array([gpu.name] * len(part)), {gpu.name: gpu}, precision, alone=False)
+            found = physics(family, model.core.theta[family], part, sheet)
+            share[index] = found.overhead / found.ms
+    return share
+
+
+def _ops(calls: Sequence[Call]) -> Ops:
+    sizes = [dict(call.sizes) for call in calls]
+    return Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
 
 
 @dataclass(frozen=True)
@@ -131,14 +177,14 @@ class GpuLatency:
         if model.adapted_to not in ("", gpu.name):
             raise UsageError(
                 f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}; fit another, "
-                f"{form(command('gpu fit', tables='DIR', out=f'predictors/{FAMILY}/MINE'))}"
+                f"{form(command('fit', gpu=True, tables='DIR', out=f'predictors/{FAMILY}/MINE'))}"
             )
         return cls(gpu, model, target, name or f"{folder.parent.name}/{folder.name}", card)
 
     def for_space(self, space: Space, statistic: str) -> SpaceOps | Refusal:
         """Its networks as three compiled sums; refused where a primitive of the space has no price."""
         specs = slots.distinct_specs(space)
-        found = self._refuses(statistic) or self.prices(specs)
+        found = self.refuses(statistic) or self.prices(specs)
         if isinstance(found, Refusal):
             return found
         place = {spec: i for i, spec in enumerate(specs)}
@@ -152,7 +198,7 @@ class GpuLatency:
         """The same sums for networks of no particular space."""
         counts = [workload.counts() for workload in workloads]
         specs = list(dict.fromkeys(spec for each in counts for spec in each))
-        found = self._refuses(statistic) or self.prices(specs)
+        found = self.refuses(statistic) or self.prices(specs)
         if isinstance(found, Refusal):
             return found
         often = np.array([[each.get(spec, 0) for spec in specs] for each in counts], float).reshape(len(counts), len(specs))
@@ -165,11 +211,14 @@ class GpuLatency:
         except Unpriced as error:
             return Refusal(f"{self.name} cannot price {error}. It knows {', '.join(self.model.labels)} operators.")
         distinct = list(dict.fromkeys(call for each in calls for call in each))
+        lacking = {KIND_OF[call.op] for call in distinct} - set(self.model.labels)
+        if lacking:
+            return Refusal(f"{self.name} was fitted on no {', '.join(sorted(lacking))}: fit it anew on tables that have them.")
         place = {call: i for i, call in enumerate(distinct)}
         often = np.zeros((len(specs), len(distinct)))
         for row, each in zip(often, calls, strict=True):
             np.add.at(row, [place[call] for call in each], 1)
-        return Prices(*(often @ ms for ms in self._call_ms(distinct)))
+        return Prices(*(often @ ms for ms in self.call_ms(distinct)))
 
     def _calls(self, spec: OpSpec) -> list[Call]:
         """The GPU operators of an op at the setting's batch."""
@@ -180,42 +229,31 @@ class GpuLatency:
             found += MAPPING[part.op].calls(part, self.target.setting.batch)
         return found
 
-    def _call_ms(self, calls: Sequence[Call]) -> Prices:
-        """The latency of each GPU operator with its bounds."""
-        sizes = [dict(call.sizes) for call in calls]
-        ops = Ops.of({"op": [call.op for call in calls], **{dim: [each.get(dim) for each in sizes] for dim in "BMNKH"}})
-        value, _ = self.model.predict(self.gpu, ops, self.precision, alone=False)
-        low, high = self.model.bounds(self.gpu, ops, self.precision, alone=False)
-        launch = self._launch_share(ops)
-        low = np.minimum(low, value) * (1 - launch)
-        high = launch * value + (1 - launch) * np.maximum(high, value)  # how late launches are, the gap allows for
-        if not self._was_seen:  # a later generation does more per watt than any in the table: only its peaks bound it
-            low = np.minimum(low, roofline(self.gpu, ops, self.precision))
-        return Prices(value, low, high + GAP_MS)
+    def call_ms(self, calls: Sequence[Call]) -> Prices:
+        """The latency of each GPU operator with its bounds, within a network."""
+        return network_prices(self.model, self.gpu, _ops(calls), self.precision)
+
+    def call_doubt(self, calls: Sequence[Call]) -> np.ndarray:
+        """How far off each may be, relative."""
+        return self.model.predict(self.gpu, _ops(calls), self.precision, alone=False)[1]
+
+    @property
+    def factor(self) -> float:
+        """What whole networks multiply sums of operators by."""
+        found = calibration(self.model, self.precision)
+        return 1.0 if found is None else found.factor
+
+    @property
+    def launch_ms(self) -> float:
+        """Of the smallest operator."""
+        return float(self.call_ms([Call.over("addu", 1, 1)]).value[0])
 
     @property
     def precision(self) -> str:
         """Number format asked for."""
         return self.target.setting.dtype
 
-    @property
-    def _was_seen(self) -> bool:
-        """Whether the model saw operators of this GPU."""
-        return self.gpu.name in (self.model.adapted_to, *self.model.known[self.precision])
-
-    def _launch_share(self, ops: Ops) -> np.ndarray:
-        """How much of each operator the physics lays to its launch."""
-        share = np.zeros(len(ops))
-        for family, kinds in FAMILIES.items():
-            index = np.flatnonzero(np.isin(ops.kind, kinds))
-            if len(index):
-                part = ops.take(index)
-                sheet = sheet_of(np.array([self.gpu.name] * len(part)), {self.gpu.name: self.gpu}, self.precision, alone=False)
-                found = physics(family, self.model.core.theta[family], part, sheet)
-                share[index] = found.overhead / found.ms
-        return share
-
-    def _refuses(self, statistic: str) -> Refusal | None:
+    def refuses(self, statistic: str) -> Refusal | None:
         """What no network changes: number format, scenario, statistic, a data sheet without the peak that is needed."""
         precision = self.precision
         if precision not in self.model.formats:
@@ -253,11 +291,19 @@ class GpuLatency:
         primitive = {part.op for spec in specs for part in primitives(op_of(spec).expand(spec))}
         near = sorted(name for name in primitive if MAPPING[name].stands_for)
         return (
-            f"hwbench measured nothing on {self.gpu.name}, and this predictor never saw a network: operators from its data "
-            f"sheet and {self._seen()}, summed; launch gaps between operators are not counted (the upper bound allows "
+            f"hwbench measured nothing on {self.gpu.name}: operators from its data sheet and {self._seen()}, summed"
+            f"{self._calibrated()}; launch gaps between operators are not counted (the upper bound allows "
             f"{GAP_MS:g} ms each, the lower one no launch at all); min and p50 are one number; "
             f"{self._outside()}approximated: {', '.join(near) or 'nothing'}"
         )
+
+    def _calibrated(self) -> str:
+        """By which networks."""
+        found = calibration(self.model, self.precision)
+        if found is None:
+            return ", and no whole network calibrates the sum"
+        often = sum(int(each["n"]) for each in found.judged.values())
+        return f" and calibrated (x {found.factor:.2f}) on {often} Transformers that others measured"
 
     def _outside(self) -> str:
         """What of the data sheet is unlike those learnt from."""
@@ -269,6 +315,6 @@ class GpuLatency:
         known = len(self.model.known[self.precision])
         if self.model.adapted_to:
             return f"{sum(len(each.kind) for each in self.model.evidence.values())} of its operators in a public table"
-        if self._was_seen:
+        if _was_seen(self.model, self.gpu, self.precision):
             return f"a public table of operators of it and {known - 1} other GPUs"
         return f"a public table of operators of {known} other GPUs, none of it"

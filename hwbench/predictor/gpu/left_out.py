@@ -42,7 +42,7 @@ class LeftOut:
     ) -> None:
         """`others`: the GPUs it was fitted on, by number format. Rows of a label it was not fitted on are dropped."""
         rows = rows.take(np.flatnonzero(np.isin(rows.label, list(core.level))))
-        self.name, self.rows, self.label = name, rows, rows.label
+        self.name, self.rows, self.label, self.core = name, rows, rows.label, core
         self.base, self.rest = np.zeros(len(rows)), np.zeros((len(rows), 2))
         self.places: dict[str, Array] = {}
         self.index: dict[str, Array] = {}

@@ -1,6 +1,6 @@
 """GPU operators in use: a fitted model, stored and restored, asked for GPUs with and without measured ops.
 
-    hwbench gpu predict --predictor predictors/gpu/neusight-ops --gpu nvidia-l4 --input ops.parquet --output out.parquet
+    hwbench predict --predictor gpu/neusight-ops --device nvidia-l4 --input ops.parquet --output out.parquet
 
 Physics, then trees, then (with some measured ops) a Gaussian process over the rest; `fit.py` says why. Latencies in ms.
 """
@@ -42,6 +42,27 @@ class Core:
 
 
 @dataclass(frozen=True)
+class EndToEnd:
+    """What whole networks taught about sums of operators."""
+
+    factor: float
+    """A network over the sum of its operators: the median over generations left out."""
+    band: conformal.Band
+    judged: Mapping[str, Mapping[str, float]]
+    """Error and coverage by generation, each calibrated and bounded by the others alone."""
+
+    def state(self) -> dict[str, Any]:
+        """As JSON values."""
+        judged = {name: dict(each) for name, each in self.judged.items()}
+        return {"factor": self.factor, "band": self.band.state(), "judged": judged}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> EndToEnd:
+        """The inverse of `state`."""
+        return cls(state["factor"], conformal.Band(**state["band"]), state["judged"])
+
+
+@dataclass(frozen=True)
 class GpuModel:
     """Latency of ops on any GPU with a data sheet; after `adapt` on one GPU only."""
 
@@ -61,6 +82,8 @@ class GpuModel:
     """Of each label, for a GPU never measured and for one with MEASURED ops."""
     judged: Mapping[str, Any]
     """Errors and coverage on every generation, left out in turn: what its card states."""
+    end_to_end: EndToEnd | None = None
+    """What whole networks taught; None where none were at hand."""
     adapted_to: str = ""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
@@ -158,6 +181,7 @@ class GpuModel:
             "zero_bands": {label: band.state() for label, band in self.zero_bands.items()},
             "adapted_bands": {label: band.state() for label, band in self.adapted_bands.items()},
             "judged": dict(self.judged),
+            "end_to_end": None if self.end_to_end is None else self.end_to_end.state(),
             "adapted_to": self.adapted_to,
         }
         arrays: dict[str, Array] = {}
@@ -176,8 +200,8 @@ def restore(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> GpuModel:
     Raises:
         DataError: an older hwbench fitted it, whose physics were others.
     """
-    if "ranges" not in values:
-        again = command("gpu fit", tables="DIR", out="predictors/gpu/MINE")
+    if "end_to_end" not in values:
+        again = command("fit", gpu=True, tables="DIR", out="predictors/gpu/MINE")
         raise DataError(f"This predictor of GPU operators was fitted by an older hwbench; fit it again, {form(again)}")
     families = [family for family in FAMILIES if f"{family}.theta" in arrays]
     return GpuModel(
@@ -194,6 +218,7 @@ def restore(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> GpuModel:
         zero_bands={label: conformal.Band(**band) for label, band in values["zero_bands"].items()},
         adapted_bands={label: conformal.Band(**band) for label, band in values["adapted_bands"].items()},
         judged=values["judged"],
+        end_to_end=None if values["end_to_end"] is None else EndToEnd.of(values["end_to_end"]),
         adapted_to=values["adapted_to"],
         evidence={
             family: Evidence(*(arrays[f"{family}.evidence.{name}"] for name in Evidence.ARRAYS))
@@ -214,7 +239,7 @@ def load(folder: str | Path) -> GpuModel:
 
 
 def _card(folder: str | Path) -> GpuCard:
-    again = command("gpu fit", tables="DIR", out="predictors/gpu/MINE")
+    again = command("fit", gpu=True, tables="DIR", out="predictors/gpu/MINE")
     return card.read_as(GpuCard, folder, f"one of GPU operators is asked; fit one, {form(again)}")
 
 

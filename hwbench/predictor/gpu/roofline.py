@@ -74,6 +74,12 @@ PRIORS: dict[str, dict[str, tuple[float, float]]] = {
         "reread": (np.log(1.3), 0.3),  # traffic of softmax rows too long to be kept in registers
     },
 }
+PRIORS["conv"] = {
+    **{name: PRIORS["gemm"][name] for name in PRIORS["gemm"] if not name.startswith("overhead_")},
+    "efficiency": (np.log(1.0), 0.4),  # of the product it equals: ways with fewer multiplications beat it
+    "overhead_conv": (np.log(0.06), 1.0),
+    "overhead_half": PRIORS["gemm"]["overhead_half"],
+}
 """Physics in logarithms: (middle, spread), a weak opinion that ten thousand rows overrule and four GPUs need."""
 
 
@@ -196,13 +202,14 @@ def tree_features(family: str, ops: Ops, sheet: Sheet, parts: Parts) -> Array:
         columns = [ops.kind == "softmax", ops.kind == "layernorm", np.isin(ops.op, BINARY), op, s["B"], s["H"]]
         columns += [ops.sizes["H"] > 1024, share, np.log2(ops.sizes["B"] / sheet["sms"]), footprint]
         return np.column_stack(columns).astype(float)
+    windows = np.log2(np.where(ops.kind == "conv", ops.sizes["M"] * ops.sizes["K"] / ops.sizes["H"], 1.0))
     columns = [ops.kind == "linear", sheet["half"], s["B"], s["M"], s["N"], s["K"], s["M"] - s["N"], share]
     for side in (128, 64, 32):
         tiles = _tiles(ops, side, side)
         waves = tiles / sheet["sms"]
         padding = tiles * side**2 / (ops.sizes["B"] * ops.sizes["M"] * ops.sizes["N"])
         columns += [np.log2(waves), np.log2(np.maximum(np.ceil(waves), 1) / waves), np.log2(padding)]
-    columns += [np.log2(parts.compute / parts.memory), footprint]
+    columns += [np.log2(parts.compute / parts.memory), footprint, *([windows] if family == "conv" else [])]
     columns += [np.log2(ops.sizes[dim] / 128 / sheet["sms"]) for dim in "NM"]
     return np.column_stack(columns).astype(float)
 

@@ -76,13 +76,41 @@ def read_half(tables: str | Path, known: Mapping[str, Gpu]) -> tuple[Rows, list[
     return Rows(ops, names, ms, campaign, np.full(len(ops), "fp16")), facts, unread
 
 
+def read_conv(tables: str | Path, known: Mapping[str, Gpu]) -> tuple[Rows, dict[str, Any]]:
+    """NeuSight's fp32 convolutions (3 x 3, dense), repeats of one shape as their median; what a card says of the file."""
+    path = Path(tables) / "neusight" / "gpu_conv.parquet"
+    frame = schema.read_table(path).to_pandas()
+    frame["device"] = frame["device"].astype(str).map(_named(known))
+    sides = {"Kernel_Szie": "side", "Input_Channel": "into", "Output_Channel": "N", "Input_Size": "size", "B": "batch"}
+    frame = frame.rename(columns=sides).astype({"latency_ms": float})
+    columns = ["device", "batch", "into", "N", "side", "size", "Stride", "Padding"]
+    frame = frame.groupby(columns, as_index=False)["latency_ms"].median()
+    out = (frame["size"] + 2 * frame["Padding"] - frame["side"]) // frame["Stride"] + 1
+    sizes = {
+        "B": np.ones(len(frame)),
+        "M": frame["batch"] * out**2,
+        "N": frame["N"],
+        "K": frame["into"] * frame["side"] ** 2,
+        "H": frame["batch"] * frame["into"] * frame["size"] ** 2,
+    }
+    ops = Ops.of({"op": ["conv"] * len(frame), **{dim: np.asarray(values, float) for dim, values in sizes.items()}})
+    ms, names = frame["latency_ms"].to_numpy(float), frame["device"].to_numpy(str)
+    facts = {**card.data_of(path, len(frame)), "file": "neusight/gpu_conv.parquet"}
+    return Rows(ops, names, ms, np.full(len(ops), "conv"), np.full(len(ops), "fp32")), facts
+
+
 def read_all(tables: str | Path, known: Mapping[str, Gpu]) -> tuple[Rows, list[dict[str, Any]], dict[str, Any]]:
-    """NeuSight's ops, and products in half precision where their folder is there too: rows, files, what repeats tell."""
-    rows, facts, noise = read_neusight(tables, known)
-    if not (Path(tables) / "aiconfigurator").is_dir():
-        return rows, [facts], noise
-    half, more, unread = read_half(tables, known)
-    return Rows.joined([rows, half]), [facts, *more], {**noise, "systems_without_device_file": unread}
+    """NeuSight's ops; convolutions and products in half precision where they are there too: rows, files, what repeats tell."""
+    rows, first, noise = read_neusight(tables, known)
+    parts, facts = [rows], [first]
+    told: dict[str, Any] = dict(noise)
+    if (Path(tables) / "neusight" / "gpu_conv.parquet").is_file():
+        convolutions, about = read_conv(tables, known)
+        parts, facts = [*parts, convolutions], [*facts, about]
+    if (Path(tables) / "aiconfigurator").is_dir():
+        half, more, told["systems_without_device_file"] = read_half(tables, known)
+        parts, facts = [*parts, half], [*facts, *more]
+    return Rows.joined(parts), facts, told
 
 
 def _named(known: Mapping[str, Gpu]) -> dict[str, str]:
