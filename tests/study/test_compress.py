@@ -143,7 +143,7 @@ def test_three_classes_of_strings_and_pairs_of_sentences_in_a_space_by_latency(j
     def formula(latency, space, *_):
         return op_cost(space, "latency_ms", "ms", lambda specs: np.array([op_of(spec).work(spec).macs / 1e6 for spec in specs]))
 
-    monkeypatch.setattr("hwbench.study.compress.latency_cost", formula)  # all is measured, the space does not depend on it
+    monkeypatch.setattr("hwbench.study.encoder_costs.latency_cost", formula)  # all is measured, the space does not depend on it
     rng = np.random.default_rng(0)
     files = {}
     for name, n in (("train", 48), ("dev", 20)):

@@ -17,7 +17,7 @@ from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder, accuracy_of, 
 from hwbench.accuracy.supernet.bert.importance import Movement, importance_of
 from hwbench.accuracy.supernet.bert.reorder import reorder
 from hwbench.accuracy.supernet.bert.sentences import Encoded
-from hwbench.accuracy.supernet.bert.training import IN_PLACE, Recipe, Training, fine_tuning, weight_sharing
+from hwbench.accuracy.supernet.bert.training import IN_PLACE, Recipe, Training, distilling, fine_tuning, weight_sharing
 from hwbench.accuracy.supernet.bert.units import UnitScores
 from hwbench.core.progress import Tick, no_tick
 from hwbench.space.encoder import EncoderSpace, Widths
@@ -67,6 +67,19 @@ def shared(
     training = Training(net, task.train, recipe, task.seed, task.folder / SUPERNET, f"{task.identity}/{space.name}")
     training.run(weight_sharing(net, space, rule, told), tick=tick)
     return net
+
+
+def tuned(
+    net: ElasticEncoder, teacher: ElasticEncoder, task: Task, recipe: Recipe, name: str, tick: Tick = no_tick
+) -> ElasticEncoder:
+    """A subnet that learns on alone, from labels and from the whole encoder's answers; `name` is that of its checkpoint."""
+    path = task.folder / f"{name}.safetensors"
+    alone = net.plain()
+    identity = f"{task.identity}/{name}/{net.widths}/{recipe.epochs}"
+    Training(alone, task.train, recipe, task.seed, path, identity).run(
+        distilling(alone, partial(logits_of, teacher, task.train)), tick=tick
+    )
+    return alone
 
 
 class SubnetAccuracy:

@@ -197,6 +197,17 @@ def fine_tuning(net: ElasticEncoder, movement: Movement) -> Learn:
     return learn
 
 
+def distilling(net: ElasticEncoder, teacher: Answers, how: Distillation = USUAL) -> Learn:
+    """The active subnet learns from labels and from a teacher's logits of every sentence."""
+    answers = cache(teacher)
+
+    def learn(batch: Batch, moment: Moment) -> None:
+        logits = net(torch.from_numpy(batch.ids), torch.from_numpy(batch.mask))
+        how.loss(logits, torch.from_numpy(answers()[batch.rows]), torch.from_numpy(batch.labels)).backward()
+
+    return learn
+
+
 def weight_sharing(
     net: ElasticEncoder, space: EncoderSpace, rule: str, teacher: Answers | None, how: Distillation = USUAL
 ) -> Learn:
