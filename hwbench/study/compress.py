@@ -18,7 +18,7 @@ Stages, each of which goes on where it was stopped, and costs nothing once it is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,8 @@ class _Job:
         from hwbench.accuracy.supernet.bert.training import Recipe
 
         with step("1/6 fine-tuning the encoder") as tick:
-            teacher = fine_tuned(self._task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
+            task = replace(self._task, identity=inputs.teacher_identity(self.asked))
+            teacher = fine_tuned(task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
         found, settings = self._adapted(teacher) if self.asked.method == NETADAPT else self._searched(teacher)
         with step("6/6 exporting and measuring what was found"):
             return self._document(teacher, found, settings)

@@ -14,7 +14,7 @@ from hwbench.accuracy.supernet.bert.sentences import Encoded, Sentences, classes
 from hwbench.core import registry
 from hwbench.core.command import extra, hint
 from hwbench.core.errors import UnknownName, UsageError
-from hwbench.core.files import read_json, write_json
+from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.optimize.cost_kind import LATENCY
 
 SETTINGS = "settings.json"
@@ -54,6 +54,11 @@ class Asked:
     method: str = SUPERNET
     tune_epochs: int = 0
     mixed: float | None = None
+
+
+def teacher_identity(asked: Asked) -> str:
+    """Names everything the fine-tuned encoder depends on: it may be taken into a folder that asks something else of it."""
+    return fingerprint({name: getattr(asked, name) for name in ("model", "train", "epochs", "seed")})
 
 
 @dataclass(frozen=True)

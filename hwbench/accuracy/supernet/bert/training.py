@@ -45,6 +45,7 @@ RULES: Mapping[str, Callable[[EncoderSpace], Rule]] = {
 IN_PLACE = "in-place"
 TEACHERS = ("fixed", IN_PLACE)
 USUAL = Distillation()
+EVERY_S = 30.0
 ORDER, SUBNETS = 0, 1
 """What a generator is for, between the seed and the epoch or step."""
 STATE = ("exp_avg", "exp_avg_sq", "step")
@@ -98,7 +99,7 @@ class Training:
     checkpoint: Path
     identity: str
     """Names model, data and settings; a checkpoint of another one is refused."""
-    every_s: float = 30.0
+    every_s: float = EVERY_S
     """Seconds between two checkpoints: what a kill costs at most. The result does not depend on it."""
 
     @property
