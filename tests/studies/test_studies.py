@@ -68,7 +68,8 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
+        "accuracy", "active_profiling", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors",
+        "kernel_spaces",
         "machine_noise", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
         "t_razor_search", "table_claims", "targets", "transfer", "trust",
     }  # fmt: skip
