@@ -65,7 +65,7 @@ def write(folder: Path, document: Mapping[str, Any]) -> None:
         markdown.heading("Subnets", 2), markdown.table(["network", "heads per layer", "hidden per layer"], widths, texts=3),
     ]  # fmt: skip
     mixtures = [
-        f"{each['name']}, mixed: int8 in {', '.join(each['mixture']['int8'])}"
+        f"{each['name']}, mixed: int8 in {', '.join(each['mixture']['int8']) or 'no block'}"
         for each in (document["full"], *document["subnets"])
         if "mixture" in each
     ]

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.accuracy.supernet.bert.sentences import Encoded
-from hwbench.core.errors import UsageError
 from hwbench.core.factors import Factor
-from hwbench.core.files import scratch_folder
+from hwbench.core.files import atomic_write, scratch_folder
 from hwbench.lut.table import Lut
 from hwbench.optimize import space_problem
 from hwbench.optimize.problem import MIN
@@ -74,6 +73,9 @@ def write(fp32: Path, blocks: Mapping[str, Sequence[str]], quantised: Sequence[s
 
     from hwbench.accuracy.supernet.bert.onnx_model import masked_nodes
 
+    if not quantised:
+        atomic_write(target, fp32.read_bytes())
+        return
     wanted = {name for block in quantised for name in blocks[block]} - set(masked_nodes(fp32))
     keep = [node.name for node in onnx.load(fp32, load_external_data=False).graph.node if node.name not in wanted]
     quantize.convert(fp32, "int8", target, cut_subnets.calibration(train), keep=keep)
@@ -135,8 +137,7 @@ class Mixing:
     def write(self, net: ElasticEncoder, fp32: Path, target: Path, data: Mapping[str, Encoded]) -> dict[str, Any]:
         """Writes the fastest mixture; returns its formats, and what they rest on.
 
-        Raises:
-            UsageError: no block can be in int8 within the points.
+        Where int8 is nowhere faster, or costs too much everywhere, it is the fp32 file.
         """
         from hwbench.accuracy.supernet.bert.onnx_model import nodes_by_block
 
@@ -146,10 +147,6 @@ class Mixing:
         losses = {block: max(0.0, found["fp32"].accuracy - found[block].accuracy) for block in blocks}
         column, latency_ms = choose(space, row_sum(space, self.pricing), losses, LATENCY, self.points)
         quantised = [] if column is None else in_int8(space, column)
-        if not quantised:
-            raise UsageError(
-                f"No block of {fp32} is faster in int8 within {self.points:g} points: raise --mixed, in another --out."
-            )
         write(fp32, blocks, quantised, target, data["train"])
         return {"int8": quantised, "rows_ms": latency_ms, "sensitivity": {block: asdict(each) for block, each in found.items()}}
 

@@ -163,8 +163,6 @@ def searched(
 
     def accuracy(architecture: Mapping[str, Any]) -> float:
         chosen = mixed.in_int8(space, from_values(space, architecture))
-        if not chosen:
-            return mixed.judged(folder / "fp32.onnx", known.dev).accuracy
         mixed.write(folder / "fp32.onnx", blocks, chosen, path, known.train)
         return mixed.judged(path, known.dev).accuracy
 

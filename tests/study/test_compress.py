@@ -141,13 +141,13 @@ def test_one_encoder_cut_step_by_step_with_precision_per_block(job, done, tmp_pa
     assert found["evaluated"] >= 1
     for each in (found["full"], one):
         assert set(each["accuracy"]) == {"fp32", "int8", "mixed"}
-        assert each["mixture"]["int8"]
+        assert set(each["mixture"]["int8"]) <= set(each["mixture"]["sensitivity"]), "which, is decided by what was measured"
         assert each["latency_ms"]["measured"]["mixed"]["min"] > 0
         ids = np.array([[2, 5, 3]])
         assert logits(cut / each["files"]["mixed"], ids, np.ones_like(ids)).shape == (1, 2)
     text = (cut / "compress.md").read_text()
     assert "NetAdapt" in text
-    assert "subnet-0, mixed: int8 in layer" in text
+    assert "subnet-0, mixed: int8 in " in text
     assert not (cut / "supernet.safetensors").exists()
 
 
@@ -168,7 +168,9 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_line(job, done, tmp_pat
     cut = tmp_path / "cut"
     cut.mkdir()
     shutil.copyfile(out / "teacher.safetensors", cut / "teacher.safetensors")
-    with pytest.raises(UsageError, match="checkpoint of another model, other sentences or other settings; choose another --out"):
+    with pytest.raises(
+        UsageError, match="checkpoint of another model, other sentences or other settings; choose another --out"
+    ):
         hwbench.compress(**job, out=cut, budget=ANY, seed=5)
 
 
@@ -189,12 +191,8 @@ def test_a_full_disk_is_one_line_and_nothing_before_it_is_lost(job, done, tmp_pa
             raise OSError(28, "No space left on device")
         return replaced(self, target)
 
-    def renamed(source, target):
-        return full(Path(source), Path(target))
-
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        patch.setattr("os.replace", renamed)
         with pytest.raises(HwbenchError, match=r"No space left on device") as caught:
             hwbench.compress(**job, out=cut, budget=ANY)
     assert "\n" not in str(caught.value)
