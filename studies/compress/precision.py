@@ -166,9 +166,11 @@ def searched(
         mixed.write(folder / "fp32.onnx", blocks, chosen, path, known.train)
         return mixed.judged(path, known.dev).accuracy
 
+    whole = of_pattern(space, np.full(2 * net.widths.depth, False))[:, None]
+    most = float(latency_cost(choose(space, STATISTIC, mine.target).latency, space, LATENCY).upper(whole)[0])
     with run.progress(f"searching formats, {name}") as tick:
         document = search(
-            space, out=folder / "search", budget="1x", objective="pareto", statistic=STATISTIC, strategy="nsga2", seed=0,
+            space, most, folder / "search", objective="pareto", statistic=STATISTIC, strategy="nsga2", seed=0,
             evaluations=6 if run.tiny else SEARCHED, workspace=run.workspace, accuracy=accuracy, tick=tick,
         )  # fmt: skip
     told = zip(document["architectures"], document["search"]["finalists"], strict=True)
