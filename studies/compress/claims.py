@@ -53,7 +53,8 @@ SUBNETS, JUDGED, EVALUATIONS, POPULATION = 12, 500, 40, 10
 
 def slicing(run: Run, seed: int) -> dict[str, Any]:
     """Claim 26 (i): dev accuracy of slices of one fine-tuned encoder, by each order."""
-    known, found = material.material(run), {}
+    known = material.material(run)
+    found: dict[str, Any] = {"shares": SHARES}
     for kind in KINDS:
         taught = material.teacher(run, seed, kind)
         full = taught.net.largest
@@ -65,7 +66,7 @@ def slicing(run: Run, seed: int) -> dict[str, Any]:
             found[kind].append(accuracy_of(logits_of(taught.net, known.dev), known.dev))
         taught.net.activate(full)
         found["full"] = accuracy_of(logits_of(taught.net, known.dev), known.dev)
-    return {"shares": SHARES, **found}
+    return found
 
 
 def sharing(run: Run, seed: int, name: str) -> dict[str, Any]:

@@ -107,7 +107,8 @@ def networks(run: Run) -> dict[str, ElasticEncoder]:
 
 def sensitivity(run: Run) -> dict[str, Any]:
     """What int8 costs each block alone, on dev, of the whole encoder and of our winner."""
-    known, found = material.material(run), {}
+    known = material.material(run)
+    found: dict[str, Any] = {}
     for name, net in networks(run).items():
         path = material.place(run, f"mixed-{name}") / "fp32.onnx"
         write_onnx(net, path)
@@ -118,7 +119,8 @@ def sensitivity(run: Run) -> dict[str, Any]:
 
 def mixtures(run: Run) -> dict[str, Any]:
     """Formats chosen by an integer program at three latencies, and by a search; each written and judged on dev."""
-    known, found = material.material(run), {}
+    known = material.material(run)
+    found: dict[str, Any] = {}
     for name, net in networks(run).items():
         folder = material.place(run, f"mixed-{name}")
         blocks, told = nodes_by_block(net), run.result("sensitivity")[name]

@@ -62,7 +62,8 @@ def pricing(run: Run, setting: Setting = Setting()) -> Pricing:
 
 def rows(run: Run) -> dict[str, Any]:
     """What operators of all widths cost in fp32 and int8, and calibrations of their sum. Measures: wants quiet."""
-    known, found = material.material(run), {}
+    known = material.material(run)
+    found: dict[str, Any] = {}
     grid = grid_of(known.given.config, len(known.given.classes), known.tokens)
     full = grid.column_of(known.given.config.widths)[:, None]
     for setting in (Setting(), INT8):

@@ -58,8 +58,10 @@ class Trying(Protocol):
 
     cuts: list[OneCut]
     """Made so far."""
-    widths: Widths
-    """Of what is left."""
+
+    @property
+    def widths(self) -> Widths:
+        """Of what is left."""
 
     def accuracy(self, widths: Widths) -> float:
         """Of what is left, cut to these widths."""
