@@ -37,7 +37,7 @@ from studies.options import WORKSPACE, Option
 STUDY = Study(
     "compress",
     __doc__,
-    "about 4 hours of one core on TREC, of which 40 minutes measure and want the machine for themselves",
+    "about 6 hours of one core on TREC, of which 40 minutes measure and want the machine for themselves",
     {**claims.STAGES, **table.STAGES, **budgets.STAGES, **precision.STAGES, **killed.STAGES},
     report,
     (

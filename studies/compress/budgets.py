@@ -18,12 +18,13 @@ from studies.harness import Run
 from studies.options import BRIEF
 
 SEEDS, SPACE_COSTS = range(3), ("latency_ms", "macs_m")
-BUDGETS, SEARCH_SEEDS = ("0.45x", "0.5x", "0.6x"), range(5)
+BUDGETS, SEARCH_SEEDS, EVALUATIONS = ("0.45x", "0.5x", "0.6x"), range(5), 40
 
 
 def front(run: Run, seed: int, cost: str) -> dict[str, Any]:
     """`hwbench compress` in a space by latency or by multiply-accumulates, otherwise alike."""
-    return table.compressed(run, f"front-{seed}-{cost}", seed, space_cost=cost)
+    changed = {} if run.tiny else {"evaluations": run.options.evaluations // 3}
+    return table.compressed(run, f"front-{seed}-{cost}", seed, changed, space_cost=cost)
 
 
 def fronts(run: Run) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def winners(run: Run) -> list[dict[str, Any]]:
             with run.progress(f"searching within {budget}, seed {seed}") as tick:
                 document = search(
                     space, out=folder, budget=budget, objective="constrained", statistic="min", seed=seed, accuracy=judge,
-                    evaluations=8 if run.tiny else 100, workspace=run.workspace, tick=tick,
+                    evaluations=8 if run.tiny else EVALUATIONS, workspace=run.workspace, tick=tick,
                 )  # fmt: skip
             best = document["search"]["finalists"][0]
             facts = {LATENCY: best[LATENCY], UPPER: best[UPPER], "dev": best["accuracy"]}

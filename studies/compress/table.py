@@ -78,7 +78,7 @@ def rows(run: Run) -> dict[str, Any]:
     return found
 
 
-def compressed(run: Run, name: str, seed: int = SEED, **how: Any) -> dict[str, Any]:
+def compressed(run: Run, name: str, seed: int = SEED, changed: Mapping[str, Any] | None = None, **how: Any) -> dict[str, Any]:
     """What `hwbench compress` makes, from the fine-tuned encoder of this run."""
     known = material.material(run)
     material.teacher(run, seed)
@@ -88,7 +88,7 @@ def compressed(run: Run, name: str, seed: int = SEED, **how: Any) -> dict[str, A
     with run.progress(name):
         return hwbench.compress(
             known.model, known.files["train"], known.files["dev"], folder, budget=BUDGET, workspace=run.workspace,
-            seed=seed, effort=effort(run), **how,
+            seed=seed, effort=effort(run, **(changed or {})), **how,
         )  # fmt: skip
 
 
