@@ -264,8 +264,14 @@ VERBS: Mapping[str, Verb] = {
     ),
     "specialise": _one("table budget_percentile device complete tables out wide json"),
     "compress": _one(
-        "model train dev out test budget budget_ms device threads workspace tokens importance space_cost configurations rule "
-        "teacher epochs supernet_epochs strategy evaluations subnets seed wide json"
+        "model train dev out test budget budget_ms device threads workspace tokens method importance space_cost configurations "
+        "rule teacher epochs supernet_epochs tune_epochs short_steps strategy evaluations subnets mixed seed wide json",
+        Only(
+            ("configurations", "rule", "teacher", "strategy", "evaluations", "subnets", "tune_epochs"),
+            "without --method netadapt, which makes one network and searches nothing",
+            lambda given: given.get("method") != "netadapt",
+        ),
+        Only(("short_steps",), "with --method netadapt", lambda given: given.get("method") == "netadapt"),
     ),
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),
@@ -296,6 +302,7 @@ RANGES: Mapping[str, Range] = {
     "max_processes": Range(1, 10_000),
     "max_seconds": Range(0),
     "measured": Range(1, 1_000_000),
+    "mixed": Range(0, 100),
     "n": Range(1, 1_000_000),
     "networks": Range(4, 100_000),
     "precision": Range(0, 1, above=True),
@@ -304,10 +311,12 @@ RANGES: Mapping[str, Range] = {
     "seconds": Range(0, 3600, above=True),
     "seed": Range(0, 2**31 - 1),
     "seeds": Range(1, 100_000),
+    "short_steps": Range(1, 100_000),
     "subnets": Range(1, 5),
     "supernet_epochs": Range(1, 1000),
     "threads": Range(1, 1024),
     "tokens": Range(1, 100_000),
+    "tune_epochs": Range(0, 1000),
     "workers": Range(1, 1024),
 }
 """What a number may be, by its parameter's name: the same wherever it is asked for."""

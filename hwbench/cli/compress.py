@@ -24,6 +24,9 @@ def run(
     device: options.Device = "local",
     threads: options.Threads = 1,
     workspace: options.Workspace = options.HERE,
+    method: Annotated[
+        str, typer.Option("--method", help="supernet: all subnets learn together; netadapt: one is cut step by step.")
+    ] = "supernet",
     tokens: Annotated[
         int | None,
         typer.Option("--tokens", help="Length of the text whose latency counts; by default nine of ten dev sentences fit."),
@@ -41,6 +44,10 @@ def run(
     ] = "fixed",
     epochs: Annotated[int, typer.Option("--epochs", help="Of fine-tuning the whole encoder.")] = 3,
     supernet_epochs: Annotated[int, typer.Option("--supernet-epochs", help="Of training subnets.")] = 4,
+    tune_epochs: Annotated[int, typer.Option("--tune-epochs", help="In which each subnet found learns on alone.")] = 0,
+    short_steps: Annotated[
+        int, typer.Option("--short-steps", help="Of training in which --method netadapt tries each cut.")
+    ] = 20,
     strategy: Annotated[
         str | None, typer.Option("--strategy", help="hwbench list strategies; nsga2 is the paper's, by default gp-ehvi.")
     ] = None,
@@ -48,6 +55,10 @@ def run(
     subnets: Annotated[
         int, typer.Option("--subnets", help="Subnets exported and measured: the best, and others of the front.")
     ] = 5,
+    mixed: Annotated[
+        float | None,
+        typer.Option("--mixed", help="A third form of each: blocks in int8 that lose at most so many points on dev."),
+    ] = None,
     seed: options.Seed = 0,
     wide: options.Wide = False,
     json: options.Json = False,
@@ -56,11 +67,14 @@ def run(
     import hwbench
     from hwbench.study.compress import Effort
 
-    effort = Effort(epochs=epochs, supernet_epochs=supernet_epochs, evaluations=evaluations, subnets=subnets)
+    effort = Effort(
+        epochs=epochs, supernet_epochs=supernet_epochs, evaluations=evaluations, subnets=subnets, tune_epochs=tune_epochs,
+        short_steps=short_steps,
+    )  # fmt: skip
     with console.progress("compressing"):
         done = hwbench.compress(
             model, train, dev, out, test, budget, budget_ms, device, threads, workspace, tokens, importance, space_cost,
-            configurations, rule, teacher, strategy, seed, effort,
+            configurations, rule, teacher, strategy, seed, effort, method, mixed,
         )  # fmt: skip
     if json:
         console.emit_json(done)

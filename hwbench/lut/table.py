@@ -77,6 +77,15 @@ class Lut:
         """Op key -> number, of every row at a setting that has one in that column."""
         return {key: float(row[column]) for key, row in self.rows_at(setting).items() if row[column] is not None}
 
+    def of_nodes(self, specs: Sequence[OpSpec], setting: Setting, column: str = METRICS[0]) -> dict[str, float]:
+        """Op key -> number, of those ops that have one; one with a number format of its own has the row of that format."""
+        found = {}
+        for spec in specs:
+            row = self.row(spec.in_format(None).key, setting.of_node(spec))
+            if row is not None and row[column] is not None:
+                found[spec.key] = float(row[column])
+        return found
+
     def column(
         self, specs: Sequence[OpSpec], target: Target, column: str = METRICS[0], spaces: Sequence[str] = ()
     ) -> np.ndarray:
@@ -91,7 +100,7 @@ class Lut:
         Raises:
             MissingOps: ops without such a number; the message lists them.
         """
-        known = self.values(target.setting, column)
+        known = self.of_nodes(specs, target.setting, column)
         missing = sorted({spec.key for spec in specs} - set(known))
         if missing:
             metric = column if column == INSTRUCTIONS else "latency"

@@ -110,14 +110,24 @@ class Graph:
         self._initializers.setdefault(name, array)
         return name
 
-    def inline(self, network: Network, inputs: Sequence[str], prefix: str) -> list[str]:
-        """Adds all nodes of a network; returns the names its outputs got."""
+    def inline(
+        self, network: Network, inputs: Sequence[str], prefix: str, made: dict[str, list[str]] | None = None
+    ) -> list[str]:
+        """Adds all nodes of a network; returns the names its outputs got, and notes in `made` what each node became."""
         known = {t.name: given for t, given in zip(network.inputs, inputs, strict=True)}
         for node in network.nodes:
             inner = f"{prefix}.{node.prefix}" if prefix else node.prefix
+            before = len(self._nodes)
             names = op_of(node.spec).emit(self, node.spec, [known[n] for n in node.inputs], inner)
             known.update({node.name if i == 0 else f"{node.name}:{i}": n for i, n in enumerate(names)})
+            if made is not None:
+                made[node.name] = [each.name for each in self._nodes[before:]]
         return [known[name] for name in network.outputs]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all nodes so far, in order."""
+        return [node.name for node in self._nodes]
 
     def write(
         self,
@@ -209,7 +219,8 @@ def write_model(
 ) -> None:
     """Writes the network as one ONNX model with fixed shapes; random weights (seed 0) unless given.
 
-    A `light` model lacks its large weights: it can be taken apart, not run.
+    A `light` model lacks its large weights: it can be taken apart, not run. Number formats that nodes state for themselves are
+    not looked at: a conversion of the file puts them in (`names_by_node` says which nodes to leave).
     """
     from onnx import TensorProto, helper
 
@@ -230,3 +241,10 @@ def write_model(
         "random, seed 0" if weights is None else "given",
         light,
     )
+
+
+def names_by_node(network: Network) -> dict[str, list[str]]:
+    """Node of a network -> the names of the ONNX nodes that `write_model` makes of it."""
+    made: dict[str, list[str]] = {}
+    Graph(1, random_weights()).inline(network, [t.name for t in network.inputs], "", made)
+    return made

@@ -1,12 +1,14 @@
 """OpSpec and Setting: what one operator works on, and how it is run.
 
-A LUT row's identity is (spec key, setting key). Shapes are those of one sample; the batch is in the Setting.
+A LUT row's identity is (spec key, setting key). Shapes are those of one sample; the batch is in the Setting. So is the number
+format, unless a node of a network states its own (mixed precision): then its key ends in it, and its row is that of the same
+op under a Setting of that format.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hwbench.core.errors import UsageError
@@ -14,7 +16,7 @@ from hwbench.core.errors import UsageError
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _WHOLE = re.compile(r"[0-9]+")
-_KEY = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)")
+_KEY = re.compile(r"([a-z][a-z0-9_]*)\((.*)\)(?:@([a-z0-9]+))?")
 
 Value = int | str
 DTYPES = ("fp32", "int8", "fp16")
@@ -32,6 +34,12 @@ class OpSpec:
 
     op: str
     dims: tuple[tuple[str, Value], ...]
+    dtype: str | None = None
+    """Its own number format; None: that of the setting."""
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise UsageError(f"{self.op}: dtype '{self.dtype}' is not supported; available: {', '.join(DTYPES)}.")
 
     @classmethod
     def of(cls, op: str, /, **dims: Value) -> OpSpec:
@@ -52,7 +60,7 @@ class OpSpec:
         if match is None:
             raise UsageError(f"'{key}' is not an op key; expected op(name=value,...).")
         pairs = [part.partition("=") for part in match[2].split(",")] if match[2] else []
-        spec = cls.of(match[1], **{n: int(v) if _WHOLE.fullmatch(v) else v for n, _, v in pairs})
+        spec = cls.of(match[1], **{n: int(v) if _WHOLE.fullmatch(v) else v for n, _, v in pairs}).in_format(match[3])
         if spec.key != key:
             raise UsageError(f"'{key}' is not canonical; expected '{spec.key}'.")
         return spec
@@ -60,7 +68,11 @@ class OpSpec:
     @property
     def key(self) -> str:
         """The canonical text; `OpSpec.parse(spec.key) == spec`."""
-        return f"{self.op}({','.join(f'{n}={v}' for n, v in self.dims)})"
+        return f"{self.op}({','.join(f'{n}={v}' for n, v in self.dims)})" + ("" if self.dtype is None else f"@{self.dtype}")
+
+    def in_format(self, dtype: str | None) -> OpSpec:
+        """The same op in a number format of its own, or (None) in that of the setting."""
+        return replace(self, dtype=dtype)
 
     def __getitem__(self, name: str) -> Any:
         for key, value in self.dims:
@@ -86,6 +98,10 @@ class Setting:
         for name, value in (("batch", self.batch), ("threads", self.threads)):
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}.")
+
+    def of_node(self, spec: OpSpec) -> Setting:
+        """The setting under which the row of a network's node was measured."""
+        return self if spec.dtype is None else replace(self, dtype=spec.dtype)
 
     @property
     def key(self) -> str:

@@ -359,5 +359,5 @@ class _Table:
 
 def latencies(table: Lut, specs: Sequence[OpSpec], setting: Setting) -> np.ndarray:
     """`latency_min_ms` of each op; NaN where the table has none."""
-    known_ms = table.values(setting)
+    known_ms = table.of_nodes(specs, setting)
     return np.array([known_ms.get(spec.key, np.nan) for spec in specs], float)

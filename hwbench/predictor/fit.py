@@ -188,13 +188,15 @@ def refit(place: Workspace, folder: str | Path) -> Fitted:
 def complete_rows(table: Lut, setting: Setting, space_names: Sequence[str]) -> tuple[dict[str, float], dict[str, Any]]:
     """(latency of every op by key, what was filled in: {} if all ops of the spaces were measured).
 
-    Ops the model of the table's rows refuses (groups never measured, far outside) have no latency.
+    Ops the model of the table's rows refuses (groups never measured, far outside) have no latency. Those with a number format
+    of their own are taken from the rows of that format, and never filled in.
     """
-    rows_ms = table.values(setting)
     wanted = {spec for name in space_names for spec in slots.distinct_specs(registry.get("space", name))}
-    lacking = sorted((spec for spec in wanted if spec.key not in rows_ms), key=lambda spec: spec.key)
+    own = [spec for spec in wanted if spec.dtype is not None]
+    rows_ms = {**table.values(setting), **table.of_nodes(own, setting)}
+    lacking = sorted((spec for spec in wanted if spec.dtype is None and spec.key not in rows_ms), key=lambda spec: spec.key)
     kinds = {spec.op for spec in lacking}
-    alike = [spec for spec in map(OpSpec.parse, rows_ms) if spec.op in kinds]
+    alike = [spec for spec in map(OpSpec.parse, rows_ms) if spec.op in kinds and spec.dtype is None]
     if not alike:
         return rows_ms, {}
     model = OpModel()

@@ -198,9 +198,9 @@ def predictor_name(target: Target, spaces: Sequence[str]) -> str:
 
 def rows_of(space: str, table: Lut, setting: Setting) -> str:
     """A hash of the table's rows of one space: another space's rows may come and go."""
-    keys = sorted(spec.key for spec in slots.distinct_specs(registry.get("space", space)))
-    known_ms = table.values(setting)
-    return fingerprint([[key, known_ms.get(key)] for key in keys])
+    specs = slots.distinct_specs(registry.get("space", space))
+    known_ms = table.of_nodes(specs, setting)
+    return fingerprint([[key, known_ms.get(key)] for key in sorted(spec.key for spec in specs)])
 
 
 def unseen_evidence(fitted: Fitted, place: Workspace, statistic: str = "min") -> dict[str, Any] | None:

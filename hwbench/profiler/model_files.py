@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hwbench.core import registry
+from hwbench.core.errors import UsageError
 from hwbench.core.files import scratch_folder, writing
 from hwbench.device.agent.message import CANARY, EMPTY
 from hwbench.network import onnx_writer, work
@@ -60,7 +61,7 @@ class ModelFiles:
 
     def item(self, key: str, network: Network, setting: Setting) -> Item:
         """The engine's item for a network."""
-        path = self.path(key)
+        path, formats = self.path(key), _formats(network, setting)
         high: dict[str, int | Sequence[float]] = {t.name: t.high for t in network.inputs if t.high is not None}
         high |= {t.name: [t.fill] for t in network.inputs if t.fill is not None}
 
@@ -71,8 +72,10 @@ class ModelFiles:
             with writing(path), path.open("wb") as stream:
                 hashing = _HashingStream(stream)
                 onnx_writer.write_model(network, setting, hashing)  # type: ignore[arg-type]
-            if setting.dtype == "fp32":
+            if formats == {"fp32"}:
                 return str(path), hashing.digest.hexdigest()
+            if len(formats) > 1:
+                return precise(path, "int8", high, {}, _kept(network, setting))
             if setting.dtype == "fp16":  # which onnxruntime computes in fp32 here, if at all: what is expected is that
                 shutil.copyfile(path, path.with_suffix(FULL))
             return precise(path, setting.dtype, high, {})
@@ -131,6 +134,24 @@ class ModelFiles:
         return [self.item(key, ops.single(spec), Setting()) for key, spec in ((CANARY, CANARY_OP), (EMPTY, EMPTY_OP))]
 
 
+def _formats(network: Network, setting: Setting) -> set[str]:
+    """The number formats of a network's nodes.
+
+    Raises:
+        UsageError: others than fp32 and int8 are mixed.
+    """
+    found = {setting.of_node(spec).dtype for spec in network.specs}
+    if len(found) > 1 and found != {"fp32", "int8"}:
+        raise UsageError(f"A network of {' and '.join(sorted(found))} cannot be made; fp32 and int8 can be mixed.")
+    return found
+
+
+def _kept(network: Network, setting: Setting) -> list[str]:
+    """ONNX nodes that stay in fp32 in a network of both."""
+    names = onnx_writer.names_by_node(network)
+    return [name for node in network.nodes if setting.of_node(node.spec).dtype == "fp32" for name in names[node.name]]
+
+
 def _remove(model: Path) -> None:
     """A model with all that was made of it."""
     for file in model.parent.glob(f"{model.stem}.*"):
@@ -151,11 +172,13 @@ def expected_outputs(
     return str(path), file_sha256(path)
 
 
-def precise(path: Path, dtype: str, high: High, shapes: Mapping[str, Sequence[int]]) -> tuple[str, str]:
-    """Rewrites a scratch model in another number format; returns (path, sha256)."""
+def precise(
+    path: Path, dtype: str, high: High, shapes: Mapping[str, Sequence[int]], keep: Sequence[str] = ()
+) -> tuple[str, str]:
+    """Rewrites a scratch model in another number format, but for the nodes to keep; returns (path, sha256)."""
     converted = path.with_suffix(f".{dtype}.onnx")
     try:
-        quantize.convert(path, dtype, converted, quantize.calibration_inputs(path, high, shapes))
+        quantize.convert(path, dtype, converted, quantize.calibration_inputs(path, high, shapes), keep)
         with writing(path):
             converted.replace(path)
     finally:

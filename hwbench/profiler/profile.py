@@ -92,6 +92,20 @@ def profile(
     return profile_specs(specs, target, policy, tick, again, doubtful)
 
 
+def _together(parts: Sequence[ProfileResult]) -> ProfileResult:
+    """Of a space whose nodes have number formats of their own: one profile per format."""
+    return ProfileResult(
+        path=parts[0].path,
+        device=parts[0].device,
+        rows=sum(part.rows for part in parts),
+        measured_rounds=sum(part.measured_rounds for part in parts),
+        measured_rows=sum(part.measured_rows for part in parts),
+        failed={key: why for part in parts for key, why in part.failed.items()},
+        doubtful={key: why for part in parts for key, why in part.doubtful.items()},
+        seconds=sum(part.seconds for part in parts),
+    )
+
+
 def _item(spec: OpSpec, setting: Setting, files: ModelFiles) -> Item:
     """What is measured of an op: itself, or copies of it side by side."""
     if setting.scenario != AMONG_COPIES:
@@ -108,8 +122,14 @@ def profile_specs(
     again: bool = False,
     doubtful: bool = False,
 ) -> ProfileResult:
-    """The same for a list of ops, whoever chose them."""
+    """The same for a list of ops, whoever chose them; those with a number format of their own as rows of that format."""
     started = time.monotonic()
+    if any(spec.dtype is not None for spec in specs):
+        at: dict[Setting, dict[OpSpec, None]] = {}
+        for spec in specs:
+            at.setdefault(target.setting.of_node(spec), {})[spec.in_format(None)] = None
+        parts = [(replace(target, setting=setting), list(mine)) for setting, mine in at.items()]
+        return _together([profile_specs(mine, there, policy, tick, again, doubtful) for there, mine in parts])
     setting, live = target.setting, connect(target)
     path = luts.lut_path(target)
     journal = Journal(journal_path(path))

@@ -2,6 +2,7 @@
 
 Every encoder has such a space of its own, so it is made of numbers and is no file of the zoo; it is given to any verb as an
 object: `hwbench.profile(space)`, `hwbench.search(space, ...)`. The width of queries, keys and values is heads times head_dim.
+With `precisions`, the number format of every attention and feed-forward block is chosen, too.
 Nothing masks padding here, as one sample has none; a model exported with an open length adds its mask to the scores.
 """
 
@@ -19,6 +20,8 @@ from hwbench.network.graph import Tensor, Workload
 from hwbench.space.base import Column, Gene, Space
 from hwbench.space.lowering import Lowering
 
+PRECISIONS = ("attention_precision", "ffn_precision")
+"""Genes of the number format of either block of a layer."""
 DIGITS = 8
 """Of the fingerprint in a name."""
 
@@ -67,8 +70,9 @@ class EncoderSpace(Space):
         heads: Sequence[Sequence[int]],
         hidden: Sequence[Sequence[int]],
         depths: Sequence[int] | None = None,
+        precisions: Sequence[str] | None = None,
     ) -> None:
-        """Takes the choices of every layer, and of the depth (all layers if not given).
+        """Takes the choices of every layer, of the depth (all layers if not given), and the number formats of blocks.
 
         Raises:
             UsageError: choices are missing, not rising or not positive, or texts are longer than the position table.
@@ -83,11 +87,13 @@ class EncoderSpace(Space):
                 raise UsageError(f"Choices must rise and be at least 1, got {list(choices)}.")
         if not 1 <= sizes.tokens <= sizes.positions:
             raise UsageError(f"Texts of {sizes.tokens} tokens do not fit an encoder of {sizes.positions} positions.")
-        self.sizes = sizes
+        self.sizes, self.precisions = sizes, None if precisions is None else tuple(precisions)
+        formats = tuple(Gene(name, self.precisions or (), i) for name in PRECISIONS for i in range(len(heads)))
         self.genes = (
             Gene("depth", tuple(depths)),
             *(Gene("heads", tuple(choices), layer) for layer, choices in enumerate(heads)),
             *(Gene("hidden", tuple(choices), layer) for layer, choices in enumerate(hidden)),
+            *(formats if self.precisions else ()),
         )
         self.name = f"encoder-{fingerprint(self.document())[:DIGITS]}"
 
@@ -107,13 +113,15 @@ class EncoderSpace(Space):
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EncoderSpace:
         """What `document` described."""
-        return cls(EncoderSizes(**document["sizes"]), document["heads"], document["hidden"], document["depths"])
+        choices = (document[name] for name in ("heads", "hidden", "depths"))
+        return cls(EncoderSizes(**document["sizes"]), *choices, document.get("precisions"))
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
         choices = {name: [list(g.choices) for g in self.genes if g.name == name] for name in ("depth", "heads", "hidden")}
         (depths,) = choices.pop("depth")
-        return {"sizes": asdict(self.sizes), "depths": depths, **choices}
+        formats = {"precisions": list(self.precisions)} if self.precisions else {}
+        return {"sizes": asdict(self.sizes), "depths": depths, **choices, **formats}
 
     def widths(self, column: Column) -> Widths:
         """Of one architecture."""
@@ -121,13 +129,13 @@ class EncoderSpace(Space):
         layers = range(chosen["depth", None])
         return Widths(tuple(chosen["heads", i] for i in layers), tuple(chosen["hidden", i] for i in layers))
 
-    def column_of(self, widths: Widths) -> np.ndarray:
-        """The architecture of these widths.
+    def column_of(self, widths: Widths, formats: Mapping[str, Sequence[str]] = {}) -> np.ndarray:
+        """The architecture of these widths, and of these formats of blocks where they are chosen: gene -> one per layer.
 
         Raises:
             ValueError: one of them is no choice here.
         """
-        chosen = {"depth": (widths.depth,), "heads": widths.heads, "hidden": widths.hidden}
+        chosen: dict[str, Sequence[Any]] = {"depth": (widths.depth,), "heads": widths.heads, "hidden": widths.hidden, **formats}
         at = [chosen[gene.name][gene.layer or 0 : (gene.layer or 0) + 1] for gene in self.genes]  # none beyond the depth
         return np.array([g.choices.index(value[0]) if value else 0 for g, value in zip(self.genes, at, strict=True)], np.uint8)
 
@@ -141,12 +149,13 @@ class EncoderSpace(Space):
             tokens=tokens, vocabulary=sizes.vocabulary, length=sizes.positions, dim=dim,
         )  # fmt: skip
         for i in arch.repeat("depth"):
+            attention, ffn = (arch[name, i] if self.precisions else None for name in PRECISIONS)
             x = arch.add(
-                f"layer{i}.attention", "attention_block", x,
+                f"layer{i}.attention", "attention_block", x, precision=attention,
                 tokens=tokens, dim=dim, heads=arch["heads", i], head_dim=sizes.head_dim, norm="post", qkv="separate",
             )  # fmt: skip
             x = arch.add(
-                f"layer{i}.ffn", "ffn_block", x,
+                f"layer{i}.ffn", "ffn_block", x, precision=ffn,
                 tokens=tokens, dim=dim, hidden=arch["hidden", i], activation=sizes.activation, norm="post",
             )  # fmt: skip
         return arch.workload(arch.add("head", "pooled_head", x, tokens=tokens, dim=dim, classes=sizes.classes))

@@ -45,6 +45,11 @@ def export(
     if not 0 <= index < len(architectures):
         raise UsageError(f"--index {index}: the file holds {len(architectures)} architectures, 0 to {len(architectures) - 1}.")
     network = spaces.lower(architectures.space, architectures.population[:, index]).network
+    if formats := {spec.dtype for spec in network.specs} - {None, "fp32"}:
+        raise UsageError(
+            f"{architectures.space.name}: nodes of this architecture are in {', '.join(sorted(map(str, formats)))}, and an "
+            "export is in fp32. Export it without formats of its own, and convert the file."
+        )
     path = Path(out)
     with replacing(path) as stream:
         write_model(network, Setting(batch=batch), stream, _load_weights(weights))

@@ -157,17 +157,25 @@ class Lowering:
         """Starts the network with its inputs."""
         self._builder = NetworkBuilder(*tensors)
 
-    def add(self, name: str, op: str, *inputs: str, **dims: Any) -> str:
-        """Appends an op; whole-number floats (3.5 * 192) become ints. Returns the tensor's name."""
+    def add(self, name: str, op: str, *inputs: str, precision: Any = None, **dims: Any) -> str:
+        """Appends an op; whole-number floats (3.5 * 192) become ints. Returns the tensor's name.
+
+        Args:
+            name: Of the node.
+            op: Key of the op.
+            inputs: Tensors it reads.
+            precision: Its own number format; None: that of the setting.
+            dims: Of the op; values made from genes remember them.
+        """
         if self._builder is None:
             raise UsageError("A space must call arch.input(...) before arch.add(...).")
         values: dict[str, Any] = {}
         for dim, value in dims.items():
             bare = plain(value)
             values[dim] = int(bare) if isinstance(bare, float) and bare.is_integer() else bare
-        genes = frozenset().union(*(value.genes for value in dims.values() if isinstance(value, Traced)))
-        self.node_reads[name] = self._context, genes
-        return self._builder.add(name, OpSpec.of(op, **values), *inputs)
+        read = [value.genes for value in (*dims.values(), precision) if isinstance(value, Traced)]
+        self.node_reads[name] = self._context, frozenset().union(*read)
+        return self._builder.add(name, OpSpec.of(op, **values).in_format(plain(precision)), *inputs)
 
     def workload(self, output: str) -> Workload:
         """The finished single-phase workload."""

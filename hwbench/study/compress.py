@@ -9,69 +9,54 @@ Stages, each of which goes on where it was stopped, and costs nothing once it is
     space.json               the space of subnets, from importance and latencies
     supernet.safetensors     the weights that all of them share
     search/                  as any search leaves it
+    netadapt.safetensors     instead of these three: what is left after the last cut (--method netadapt)
+    subnet-N.safetensors     where subnets learn on alone: the last of that
     full/, subnet-N/         fp32.onnx and int8.onnx; tokenizer/ is that of all
     compress.json            the result; compress.md and front.svg show it
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwbench.accuracy.supernet.bert.folder import EncoderConfig, FolderTokenizer, fingerprint_of, read_config
-from hwbench.accuracy.supernet.bert.sentences import Encoded, Sentences, classes_of, encoded, read
-from hwbench.core import registry
-from hwbench.core.command import extra, hint
-from hwbench.core.errors import UnknownName, UsageError
+from hwbench.accuracy.supernet.bert.folder import fingerprint_of
+from hwbench.core.errors import UsageError
 from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.core.progress import Tick, step
 from hwbench.device.target import LOCAL, Target
-from hwbench.lut.table import Lut
-from hwbench.network.op.base import op_of
 from hwbench.network.spec import Setting
-from hwbench.optimize.cost import latency_cost, op_cost
-from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.errors import InfeasibleBudget
 from hwbench.optimize.relative_budget import factor_of
 from hwbench.optimize.result import FINALISTS
 from hwbench.optimize.search import search
 from hwbench.optimize.weight_sharing.threshold_space import nested, threshold_space
-from hwbench.predictor.fit import fit
-from hwbench.predictor.models import choose
-from hwbench.predictor.space_latency import stored_sums
 from hwbench.profiler.measure import COMPARE_POLICY
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.profile import profile
 from hwbench.space.activity import size
 from hwbench.space.architectures import RESULT_NAME
-from hwbench.space.base import Population
-from hwbench.space.encoder import EncoderSizes, EncoderSpace
+from hwbench.space.encoder import EncoderSpace
+from hwbench.study import compress_inputs as inputs
 from hwbench.study import compress_report, cut_subnets
+from hwbench.study.compress_inputs import NETADAPT, SUPERNET, Asked, Inputs
+from hwbench.study.encoder_costs import NETWORKS, STATISTIC, Pricing, grid_of, told
+from hwbench.study.mixed_precision import Mixing
 
 if TYPE_CHECKING:
     from hwbench.accuracy.supernet.bert.cutting import Task, Teacher
     from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder
 
-SETTINGS, SPACE, SEARCH, RESULT = "settings.json", "space.json", "search", "compress.json"
-NETWORKS = 8
-"""Subnets measured to fit a predictor, and as many held out."""
-STEPS = 16
-"""Feed-forward widths there are at least between nothing and all."""
+SPACE, SEARCH, RESULT = "space.json", "search", "compress.json"
 BELOW, LEAST_BELOW = 0.75, 0.5
 """The smallest subnet of the space is sought at that share of the budget, as bounds lie above predictions and a front below it,
 and at that share of the whole encoder where the budget is loose."""
 FEWEST = 8 * NETWORKS
 """Subnets below which a space is no space: those that are measured must be different ones."""
-USUAL_LENGTH, LENGTH_STEP = 90, 8
-"""Percentile of the dev sentences' lengths, rounded up to a multiple, at which latencies are told."""
-MACS, STATISTIC = "macs_m", "min"
-SPACE_COSTS = (LATENCY, MACS)
 
 
 @dataclass(frozen=True)
@@ -86,43 +71,19 @@ class Effort:
     rows: Policy = Policy()
     networks: Policy = NETWORK_POLICY
     finalists: Policy = COMPARE_POLICY
+    tune_epochs: int = 0
+    """In which every subnet that was found learns on alone; the paper needs none."""
+    short_steps: int = 20
+    """In which NetAdapt trains each cut that it considers."""
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Everything the result depends on; stored, and compared where a folder is taken up again."""
+class _Found:
+    """A subnet to be exported."""
 
-    model: str
-    train: str
-    dev: str
-    test: str | None
-    budget: str | None
-    budget_ms: float | None
-    device: str
-    threads: int
-    tokens: int
-    importance: str
-    space_cost: str
-    configurations: int
-    rule: str
-    teacher: str
-    epochs: int
-    supernet_epochs: int
-    strategy: str | None
-    evaluations: int
-    subnets: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """What was read before anything began."""
-
-    config: EncoderConfig
-    classes: tuple[str, ...]
-    tokenizer: FolderTokenizer
-    data: Mapping[str, Encoded]
-    """train, dev and, where given, test."""
+    architecture: Mapping[str, Any]
+    net: ElasticEncoder
+    facts: Mapping[str, Any]
 
 
 def compress(
@@ -145,6 +106,8 @@ def compress(
     strategy: str | None = None,
     seed: int = 0,
     effort: Effort = Effort(),
+    method: str = SUPERNET,
+    mixed: float | None = None,
 ) -> dict[str, Any]:
     """Cuts an encoder to a budget; returns the document it wrote to `out`/compress.json.
 
@@ -168,30 +131,33 @@ def compress(
         strategy: How subnets are proposed; `nsga2` is the paper's.
         seed: Same seed, same weights and same search.
         effort: How long.
+        method: `supernet`: all subnets learn together, and are searched. `netadapt`: one is cut step by step, and learns alone;
+            then what shapes spaces and searches is not looked at.
+        mixed: A third form of each network: its blocks in int8 where that is fastest, losing at most so many points on dev.
 
     Raises:
         UsageError: model, sentences or budget cannot be used; the message names what.
         InfeasibleBudget: no subnet keeps the budget; the message has the least reachable, and its accuracy.
     """
-    _require_torch()
+    inputs.require_torch()
     if (budget is None) == (budget_ms is None):
         raise UsageError("A budget is needed, and one only: --budget 0.5x or --budget-ms MS.")
     factor = factor_of(budget) if budget is not None else None
-    _check_parts(space_cost, importance, rule, teacher, strategy)
+    inputs.check_parts(method, space_cost, importance, rule, teacher, strategy)
     paths = {name: Path(path) for name, path in (("train", train), ("dev", dev), ("test", test)) if path is not None}
-    given = _read(Path(model), paths)
-    length = _length(given, tokens)
+    given = inputs.read_inputs(Path(model), paths)
+    length = inputs.length_of(given, tokens)
     target = Target.of(device, setting=Setting(threads=threads), workspace=workspace)
-    marks = {name: _content(path) for name, path in paths.items()}
-    asked = _Asked(
+    marks = {name: inputs.content_of(path) for name, path in paths.items()}
+    asked = Asked(
         model=fingerprint_of(model), train=marks["train"], dev=marks["dev"], test=marks.get("test"), budget=budget,
         budget_ms=budget_ms, device=target.device, threads=threads, tokens=length, importance=importance,
         space_cost=space_cost, configurations=configurations, rule=rule, teacher=teacher, epochs=effort.epochs,
         supernet_epochs=effort.supernet_epochs, strategy=strategy, evaluations=effort.evaluations,
-        subnets=effort.subnets, seed=seed,
+        subnets=effort.subnets, seed=seed, method=method, tune_epochs=effort.tune_epochs, mixed=mixed,
     )  # fmt: skip
     folder = Path(out)
-    _claim(folder, asked)
+    inputs.claim(folder, asked)
     if (folder / RESULT).exists():
         through: dict[str, Any] = read_json(folder / RESULT, "result of a compression")
         return through
@@ -207,8 +173,8 @@ class _Job:
 
     model: Path
     folder: Path
-    given: _Inputs
-    asked: _Asked
+    given: Inputs
+    asked: Asked
     target: Target
     device: str
     """As it was asked for: `local` is checked to be this machine."""
@@ -217,26 +183,15 @@ class _Job:
 
     def result(self) -> dict[str, Any]:
         """All of them."""
-        from hwbench.accuracy.supernet.bert.cutting import SubnetAccuracy, fine_tuned, shared
+        from hwbench.accuracy.supernet.bert.cutting import fine_tuned
         from hwbench.accuracy.supernet.bert.training import Recipe
 
         with step("1/6 fine-tuning the encoder") as tick:
-            teacher = fine_tuned(self._task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
-        with step("2/6 measuring its blocks") as tick:
-            space = self._space(teacher, tick)
-        with step("3/6 training subnets") as tick:
-            recipe = Recipe(self.effort.supernet_epochs)
-            net = shared(teacher, space, self._task, recipe, self.asked.rule, self.asked.teacher, tick)
-        with step("4/6 measuring subnets to calibrate") as tick:
-            self._fit(space, tick)
-        with step("5/6 searching") as tick:
-            found = self._search(space, SubnetAccuracy(net, self.given.data["dev"]), tick)
+            task = replace(self._task, identity=inputs.teacher_identity(self.asked))
+            teacher = fine_tuned(task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
+        found, settings = self._adapted(teacher) if self.asked.method == NETADAPT else self._searched(teacher)
         with step("6/6 exporting and measuring what was found"):
-            return self._document(teacher.net, net, found)
-
-    @property
-    def _where(self) -> dict[str, Any]:
-        return {"device": self.device, "setting": self.target.setting, "workspace": self.target.workspace.root}
+            return self._document(teacher, found, settings)
 
     @property
     def _task(self) -> Task:
@@ -245,21 +200,71 @@ class _Job:
         identity = fingerprint(asdict(self.asked))
         return Task(self.model, self.given.classes, self.given.data["train"], self.asked.seed, self.folder, identity)
 
+    @property
     def _grid(self) -> EncoderSpace:
-        config = self.given.config
-        sizes = EncoderSizes(
-            vocabulary=config.vocabulary, positions=config.positions, dim=config.dim, head_dim=config.head_dim,
-            classes=len(self.given.classes), tokens=self.asked.tokens, activation=config.activation,
-        )  # fmt: skip
-        steps = next(n for n in range(min(STEPS, config.hidden), config.hidden + 1) if config.hidden % n == 0)
-        return EncoderSpace.grid(sizes, config.widths, config.hidden // steps)
+        return grid_of(self.given.config, len(self.given.classes), self.asked.tokens)
+
+    @property
+    def _full(self) -> np.ndarray:
+        return self._grid.column_of(self.given.config.widths)
+
+    @property
+    def _pricing(self) -> Pricing:
+        return Pricing(self.target, self.device, self.effort.rows, self.effort.networks)
+
+    def _searched(self, teacher: Teacher) -> tuple[list[_Found], dict[str, Any]]:
+        """(subnets of one set of shared weights, what the search says of itself)."""
+        from hwbench.accuracy.supernet.bert.cutting import SubnetAccuracy, shared, subnet
+        from hwbench.accuracy.supernet.bert.training import Recipe
+
+        with step("2/6 measuring its blocks") as tick:
+            space = self._space(teacher, tick)
+        with step("3/6 training subnets") as tick:
+            recipe = Recipe(self.effort.supernet_epochs)
+            net = shared(teacher, space, self._task, recipe, self.asked.rule, self.asked.teacher, tick)
+        with step("4/6 measuring subnets to calibrate") as tick:
+            self._pricing.fit(space, tick)
+        with step("5/6 searching") as tick:
+            document = self._search(space, SubnetAccuracy(net, self.given.data["dev"]), tick)
+        settings = {**document["search"], "space": document["space"]}
+        chosen = list(zip(document["architectures"], settings["finalists"], strict=True))[: self.asked.subnets]
+        found = [_Found(architecture, subnet(net, architecture).plain(), facts) for architecture, facts in chosen]
+        return found, settings
+
+    def _adapted(self, teacher: Teacher) -> tuple[list[_Found], dict[str, Any]]:
+        """(the subnet that is left, what is known of the way there)."""
+        from hwbench.accuracy.supernet.bert.cutting import tuned
+        from hwbench.accuracy.supernet.bert.training import Recipe
+        from hwbench.optimize.weight_sharing.netadapt import ShortTraining, netadapt
+
+        grid, full, kind = self._grid, self._full, self.asked.space_cost
+        with step("2/6 measuring its blocks") as tick:
+            cost, budget = self._pricing.cost(grid, full, kind, self.factor, self.asked.budget_ms, tick)
+            if kind != "latency_ms":
+                self._pricing.fit(grid, tick)
+        with step("3/6 cutting step by step") as tick:
+            short = ShortTraining(teacher.net, self._task, self.given.data["dev"], self.effort.short_steps)
+            cuts = netadapt(grid, cost, budget, full, short, tick=tick)
+        with step("4/6 training what is left") as tick:
+            net = tuned(short.net, teacher.net, self._task, Recipe(self.effort.supernet_epochs), "netadapt-tuned", tick)
+        widths = net.widths
+        (facts,) = told(grid, self.target, grid.column_of(widths)[:, None])
+        (whole,) = told(grid, self.target, full[:, None])
+        ms = self.asked.budget_ms or float(self.factor or 0) * whole["latency_ms"]
+        settings = {
+            "space": grid.name, "statistic": STATISTIC, "budget_factor": self.factor, "budget_ms": ms,
+            "evaluated": sum(cut.considered for cut in cuts), "notes": [],
+        }  # fmt: skip
+        return [_Found({"depth": widths.depth, **asdict(widths)}, net, facts)], settings
 
     def _space(self, teacher: Teacher, tick: Tick) -> EncoderSpace:
         """By algorithm 1, once; what it is made of is stored."""
-        path, grid = self.folder / SPACE, self._grid()
+        path, grid = self.folder / SPACE, self._grid
         if path.exists():
             return EncoderSpace.of(read_json(path, "space of subnets")["space"])
-        cost, budget = self._cost(grid, tick)
+        cost, budget = self._pricing.cost(
+            grid, self._full, self.asked.space_cost, self.factor, self.asked.budget_ms, tick
+        )  # fmt: skip
         smallest, full = cost(nested(grid, teacher.scores)[1][:, [0, -1]])
         least = float(max(min(BELOW * budget, LEAST_BELOW * full), smallest))
         made = threshold_space(grid, teacher.scores, cost, min(least, float(full)), float(full), self.asked.configurations)
@@ -272,31 +277,6 @@ class _Job:
         write_json(path, {"schema": 1, "space": made.space.document(), "cost": self.asked.space_cost, "anchors": anchors})
         return made.space
 
-    def _cost(self, grid: EncoderSpace, tick: Tick) -> tuple[Callable[[Population], np.ndarray], float]:
-        """(what the space is a range of, the budget in the same terms).
-
-        Of latencies the upper bound, because that is held against the budget; so a calibration on the grid comes first.
-        """
-        profile(grid, **self._where, policy=self.effort.rows, tick=tick)
-        full = grid.column_of(self.given.config.widths)[:, None]
-        if self.asked.space_cost == LATENCY:
-            self._fit(grid, tick)
-            cost = latency_cost(choose(grid, STATISTIC, self.target).latency, grid, LATENCY)
-            return cost.upper, self.asked.budget_ms or self.factor * float(cost.value(full)[0])  # type: ignore[operator]
-        macs = op_cost(grid, MACS, "millions", lambda specs: np.array([op_of(s).work(s).macs / 1e6 for s in specs]))
-        share = self.factor
-        if share is None:  # milliseconds become a share by the sum of the rows
-            table = Lut.of(self.target, [grid.name])
-            rows = op_cost(grid, LATENCY, "ms", lambda specs: table.column(specs, self.target, spaces=[grid.name]))
-            share = float(self.asked.budget_ms or 0) / float(rows.value(full)[0])
-        return macs.value, share * float(macs.value(full)[0])
-
-    def _fit(self, space: EncoderSpace, tick: Tick) -> None:
-        """Measures subnets, unless a predictor knows the space already."""
-        if any(space.name in card.spaces for _, card in stored_sums(self.target)):
-            return
-        fit(space, **self._where, networks=NETWORKS, holdout=NETWORKS, policy=self.effort.networks, tick=tick)
-
     def _search(self, space: EncoderSpace, accuracy: Any, tick: Tick) -> dict[str, Any]:
         """Once: a search that is through is read."""
         place = self.folder / SEARCH
@@ -307,7 +287,7 @@ class _Job:
             return search(
                 space, self.asked.budget_ms, place, budget=self.asked.budget, objective="pareto", statistic=STATISTIC,
                 strategy=self.asked.strategy, evaluations=self.asked.evaluations, seed=self.asked.seed,
-                accuracy=accuracy, tick=tick, **self._where,
+                accuracy=accuracy, tick=tick, **self._pricing.where,
             )  # fmt: skip
         except InfeasibleBudget as error:
             raise InfeasibleBudget(
@@ -315,18 +295,30 @@ class _Job:
                 limits=error.limits, least=error.least, nearest=error.nearest, path=error.path,
             ) from None  # fmt: skip
 
-    def _document(self, teacher: ElasticEncoder, net: ElasticEncoder, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything exported, its accuracies and latencies; what stands in compress.json."""
-        from hwbench.accuracy.supernet.bert.cutting import subnet
+    def _tuned(self, teacher: Teacher, found: Sequence[_Found]) -> list[ElasticEncoder]:
+        """The subnets, each trained on alone where that was asked for."""
+        from hwbench.accuracy.supernet.bert.cutting import tuned
+        from hwbench.accuracy.supernet.bert.training import Recipe
 
+        nets = []
+        for i, each in enumerate(found):
+            if self.effort.tune_epochs:
+                with step(f"training subnet {i}") as tick:
+                    recipe = Recipe(self.effort.tune_epochs)
+                    nets.append(tuned(each.net, teacher.net, self._task, recipe, f"subnet-{i}", tick))
+            else:
+                nets.append(each.net)
+        return nets
+
+    def _document(self, teacher: Teacher, found: Sequence[_Found], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything exported, its accuracies and latencies; what stands in compress.json."""
         self.given.tokenizer.save(self.folder / cut_subnets.TOKENIZER)
-        settings = found["search"]
-        cuts = [cut_subnets.Cut("full", teacher, None)]
-        chosen = list(zip(found["architectures"], settings["finalists"], strict=True))[: self.asked.subnets]
-        for i, (architecture, facts) in enumerate(chosen):
-            cuts.append(cut_subnets.Cut(f"subnet-{i}", subnet(net, architecture).plain(), facts))
-        how = cut_subnets.Measuring(self.target, self.device, self.asked.tokens, self.effort.finalists)
-        told = cut_subnets.cut(self.folder, cuts, self.given.data, how)
+        cuts = [cut_subnets.Cut("full", teacher.net, None)]
+        for i, (each, net) in enumerate(zip(found, self._tuned(teacher, found), strict=True)):
+            cuts.append(cut_subnets.Cut(f"subnet-{i}", net, each.facts))
+        mixing = None if self.asked.mixed is None else Mixing(self.asked.mixed, self._grid.sizes, self._pricing)
+        how = cut_subnets.Measuring(self.target, self.device, self.asked.tokens, self.effort.finalists, mixing)
+        documents = cut_subnets.cut(self.folder, cuts, self.given.data, how)
         return {
             "schema": 1,
             "labels": list(self.given.classes),
@@ -336,80 +328,10 @@ class _Job:
             "threads": self.asked.threads,
             "statistic": settings["statistic"],
             "budget": {"factor": settings["budget_factor"], "ms": settings["budget_ms"]},
-            "space": found["space"],
+            "space": settings["space"],
             "evaluated": settings["evaluated"],
             "settings": asdict(self.asked),
-            "full": told[0],
-            "subnets": told[1:],
+            "full": documents[0],
+            "subnets": documents[1:],
             "notes": settings["notes"],
         }
-
-
-def _require_torch() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "safetensors", "transformers") if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"compress needs {' and '.join(missing)}. {hint(extra('compress'))}")
-
-
-def _check_parts(space_cost: str, importance: str, rule: str, teacher: str, strategy: str | None) -> None:
-    """Raises for a name that would be refused after hours only."""
-    from hwbench.accuracy.supernet.bert.importance import KINDS
-    from hwbench.accuracy.supernet.bert.training import RULES, TEACHERS, check_rule
-
-    for what, asked, known in (
-        ("cost that a space is a range of", space_cost, SPACE_COSTS),
-        ("importance", importance, KINDS),
-        ("rule", rule, RULES),
-        ("teacher", teacher, TEACHERS),
-    ):
-        if asked not in known:
-            raise UnknownName(registry.unknown(what, asked, known))
-    check_rule(rule, teacher)
-    if strategy is not None and not registry.is_registered("strategy", strategy):
-        names = [registry.shown("strategy", each) for each in registry.names("strategy")]
-        raise UnknownName(registry.unknown("strategy", strategy, names))
-
-
-def _read(model: Path, paths: Mapping[str, Path]) -> _Inputs:
-    """Model and sentences, checked before anything long begins."""
-    config = read_config(model)
-    tokenizer = FolderTokenizer(model, config.positions)
-    sentences: dict[str, Sentences] = {name: read(path) for name, path in paths.items()}
-    classes = classes_of(*sentences.values())
-    data = {name: encoded(each, classes, tokenizer.encode, tokenizer.padding) for name, each in sentences.items()}
-    return _Inputs(config, classes, tokenizer, data)
-
-
-def _length(given: _Inputs, tokens: int | None) -> int:
-    """Tokens of the text whose latency counts."""
-    most = given.config.positions
-    if tokens is None:
-        usual = float(np.percentile(given.data["dev"].lengths, USUAL_LENGTH))
-        return min(most, int(-(-usual // LENGTH_STEP) * LENGTH_STEP))
-    if tokens > most:
-        raise UsageError(f"--tokens {tokens}: this encoder reads at most {most}.")
-    return tokens
-
-
-def _content(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _claim(folder: Path, asked: _Asked) -> None:
-    """Makes the folder this job's own, or recognises it as such.
-
-    Raises:
-        UsageError: it holds another one; the message says in what they differ.
-    """
-    path, now = folder / SETTINGS, asdict(asked)
-    if not path.exists():
-        write_json(path, now)
-        return
-    before = read_json(path, "settings of a compression")
-    for name, value in now.items():
-        if before.get(name) != value:
-            raise UsageError(
-                f"{folder} was begun with another {name}: {before.get(name)!r}, now {value!r}. Choose another --out."
-            )

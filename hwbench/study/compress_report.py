@@ -9,6 +9,7 @@ from typing import Any
 from hwbench.core import markdown
 from hwbench.core.files import atomic_write
 from hwbench.study import figures
+from hwbench.study.compress_inputs import NETADAPT
 
 PICTURE, PAGE = "front.svg", "compress.md"
 
@@ -54,11 +55,7 @@ def write(folder: Path, document: Mapping[str, Any]) -> None:
         "chosen by it, and no test sentence decided anything. Latencies of one format were measured side by side; `of full` "
         "compares with the full encoder of the same format, in the same processes."
     )
-    how = (
-        f"Importance {asked['importance']}, space by {asked['space_cost']} with {asked['configurations']} subnets, rule "
-        f"{asked['rule']}, {asked['teacher']} teacher, {asked['epochs']} and {asked['supernet_epochs']} epochs, "
-        f"seed {asked['seed']}."
-    )
+    how = _how(asked)
     table = markdown.table(list(COLUMNS.values()), [[_cell(name, row[name]) for name in COLUMNS] for row in told], texts=2)
     widths = [
         [each["name"], *(_numbers(each["architecture"][name]) for name in ("heads", "hidden"))] for each in document["subnets"]
@@ -67,9 +64,27 @@ def write(folder: Path, document: Mapping[str, Any]) -> None:
         markdown.heading("An encoder cut to a budget"), first, markdown.picture("accuracy over latency", PICTURE), table, how,
         markdown.heading("Subnets", 2), markdown.table(["network", "heads per layer", "hidden per layer"], widths, texts=3),
     ]  # fmt: skip
+    mixtures = [
+        f"{each['name']}, mixed: int8 in {', '.join(each['mixture']['int8']) or 'no block'}"
+        for each in (document["full"], *document["subnets"])
+        if "mixture" in each
+    ]
+    parts += [markdown.bullets(mixtures)] if mixtures else []
     parts += [markdown.bullets(markdown.escaped(note) for note in document["notes"])] if document["notes"] else []
     atomic_write(folder / PICTURE, front(told, document["budget"]["ms"]))
     atomic_write(folder / PAGE, markdown.document(*parts))
+
+
+def _how(asked: Mapping[str, Any]) -> str:
+    """What was trained, in a sentence."""
+    epochs = f"{asked['epochs']} and {asked['supernet_epochs']} epochs, seed {asked['seed']}"
+    if asked["method"] == NETADAPT:
+        return f"Cut step by step by {asked['space_cost']} (NetAdapt), importance {asked['importance']}, {epochs}."
+    alone = f", each subnet {asked['tune_epochs']} more alone" if asked["tune_epochs"] else ""
+    return (
+        f"Importance {asked['importance']}, space by {asked['space_cost']} with {asked['configurations']} subnets, rule "
+        f"{asked['rule']}, {asked['teacher']} teacher, {epochs}{alone}."
+    )
 
 
 def _numbers(values: list[int]) -> str:
@@ -91,7 +106,8 @@ def front(told: list[dict[str, Any]], budget_ms: float) -> Any:
     """Accuracy on dev over measured latency, a marker per format; the full encoder is hollow."""
     figure = figures.new_figure(figures.PANEL, 3.6)
     axes = figure.subplots()
-    for form, colour, marker in zip(("fp32", "int8"), figures.SERIES, figures.MARKERS, strict=False):
+    forms = dict.fromkeys(row["format"] for row in told)
+    for form, colour, marker in zip(forms, figures.SERIES, figures.MARKERS, strict=False):
         mine = [row for row in told if row["format"] == form]
         for hollow in (False, True):
             some = [row for row in mine if (row["network"] == "full") == hollow]

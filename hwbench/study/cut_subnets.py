@@ -24,16 +24,17 @@ from hwbench.runtime.convert import quantize
 
 if TYPE_CHECKING:
     from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder
+    from hwbench.study.mixed_precision import Mixing
 
 TOKENIZER = "tokenizer"
-FORMATS = ("fp32", "int8")
+FORMATS, MIXED = ("fp32", "int8"), "mixed"
 CALIBRATION = 64
 """Training sentences that int8 takes its ranges from."""
 JUDGED = 64
 """Sentences an exported model is asked about at a time."""
-AGREEING, AGREEMENT = 100, 1e-4
+AGREEING, AGREEMENT = 100, 1e-5
 """Dev sentences on which an exported model must tell the logits of what it was made from, and how closely, relative to the
-largest; sums of fp32 in another order differ by some 1e-6."""
+largest where that is above 1; sums of fp32 in another order differ by some 1e-6."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Measuring:
     """As it was asked for."""
     tokens: int
     policy: Policy
+    mixing: Mixing | None = None
+    """Of a third form; None where none was asked for."""
 
 
 def cut(folder: Path, cuts: Sequence[Cut], data: Mapping[str, Encoded], how: Measuring) -> list[dict[str, Any]]:
@@ -63,40 +66,50 @@ def cut(folder: Path, cuts: Sequence[Cut], data: Mapping[str, Encoded], how: Mea
     for number, each in enumerate(cuts):
         with step(each.name) as tick:
             tick(number, len(cuts))
-            files = _write(folder, each, data)
+            files, off = _write(folder, each, data)
+            mixture = None
+            if how.mixing is not None:
+                files[MIXED] = f"{each.name}/{MIXED}.onnx"
+                mixture = how.mixing.write(each.net, folder / files["fp32"], folder / files[MIXED], data)
             accuracy = {form: _accuracies(folder / file, data) for form, file in files.items()}
-            documents.append(_document(each, files, accuracy))
-    for form in FORMATS:
+            documents.append(_document(each, files, accuracy, off, mixture))
+    for form in documents[0]["files"]:
         with step(f"measuring {form}"):
             paths = [folder / document["files"][form] for document in documents]
             _measure(form, paths, documents, how)
     return documents
 
 
-def _write(folder: Path, each: Cut, data: Mapping[str, Encoded]) -> dict[str, str]:
-    """Both formats; int8 from the fp32 file, which was checked first."""
+def _write(folder: Path, each: Cut, data: Mapping[str, Encoded]) -> tuple[dict[str, str], float]:
+    """Both formats, int8 from the fp32 file, which was checked first; and how far its logits are from the subnet's."""
     from hwbench.accuracy.supernet.bert.cutting import agreement
-    from hwbench.accuracy.supernet.bert.onnx_model import INPUTS, masked_nodes, write_onnx
+    from hwbench.accuracy.supernet.bert.onnx_model import masked_nodes, write_onnx
 
     files = {form: f"{each.name}/{form}.onnx" for form in FORMATS}
     fp32, int8 = (folder / files[form] for form in FORMATS)
     write_onnx(each.net, fp32)
     some = _some(data["dev"], AGREEING)
-    told = _logits(fp32, some)
+    told = logits(fp32, some)
     off = agreement(each.net, told, some)
     if off > AGREEMENT * max(1.0, float(np.abs(told).max())):
         raise MeasurementError(f"{fp32} differs from what it was made from by {off:.1e}; it is not used.")
-    batch = data["train"].batch(np.arange(min(CALIBRATION, len(data["train"]))))
-    inputs = dict(zip(INPUTS, (batch.ids, batch.mask), strict=True))
-    quantize.convert(fp32, "int8", int8, inputs, keep=masked_nodes(fp32))
-    return files
+    quantize.convert(fp32, "int8", int8, calibration(data["train"]), keep=masked_nodes(fp32))
+    return files, off
+
+
+def calibration(train: Encoded) -> dict[str, np.ndarray]:
+    """What int8 takes the ranges of its activations from."""
+    from hwbench.accuracy.supernet.bert.onnx_model import INPUTS
+
+    batch = train.batch(np.arange(min(CALIBRATION, len(train))))
+    return dict(zip(INPUTS, (batch.ids, batch.mask), strict=True))
 
 
 def _some(data: Encoded, n: int) -> Encoded:
     return Encoded(data.ids[:n], data.labels[:n], data.padding)
 
 
-def _logits(path: Path, data: Encoded) -> np.ndarray:
+def logits(path: Path, data: Encoded) -> np.ndarray:
     """What an exported model says of every sentence."""
     import onnxruntime
 
@@ -114,10 +127,16 @@ def _logits(path: Path, data: Encoded) -> np.ndarray:
 def _accuracies(path: Path, data: Mapping[str, Encoded]) -> dict[str, float]:
     """In percent, on dev and, where there is one, on test."""
     judged = {name: each for name, each in data.items() if name != "train"}
-    return {name: 100 * float((_logits(path, each).argmax(1) == each.labels).mean()) for name, each in judged.items()}
+    return {name: 100 * float((logits(path, each).argmax(1) == each.labels).mean()) for name, each in judged.items()}
 
 
-def _document(each: Cut, files: Mapping[str, str], accuracy: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def _document(
+    each: Cut,
+    files: Mapping[str, str],
+    accuracy: Mapping[str, Mapping[str, float]],
+    off: float,
+    mixture: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     widths, facts = each.net.widths, each.facts or {}
     return {
         "name": each.name,
@@ -125,6 +144,8 @@ def _document(each: Cut, files: Mapping[str, str], accuracy: Mapping[str, Mappin
         "files": dict(files),
         "parameters": sum(parameter.numel() for parameter in each.net.parameters()),
         "accuracy": dict(accuracy),
+        "differs_by": off,
+        **({} if mixture is None else {"mixture": dict(mixture)}),
         "latency_ms": {"predicted": facts.get(LATENCY), "upper": facts.get(UPPER), "measured": {}},
     }
 

@@ -46,7 +46,8 @@ from hwbench.predictor.kernel_prices import (
     terms_of,
 )
 from hwbench.predictor.model_prices import weights_of
-from hwbench.predictor.onnx_latency import KERNELS, ModelFile, OnnxLatency, SpaceKernels
+from hwbench.predictor.onnx_latency import KERNELS, ModelFile, OnnxLatency
+from hwbench.predictor.onnx_space import SpaceKernels
 from hwbench.predictor.op_latency import OpModel, known
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_grid import LEAST, catalogue

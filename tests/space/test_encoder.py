@@ -21,6 +21,26 @@ class TestEncoderSpace(hwbench.testing.SpaceContract):
     part = SPACE
 
 
+MIXED = EncoderSpace(SIZES, [[1, 2], [4]], [[16], [8, 64]], [1, 2], ("fp32", "int8"))
+
+
+class TestMixedEncoderSpace(hwbench.testing.SpaceContract):
+    part = MIXED
+
+
+def test_a_block_states_its_own_number_format():
+    again = EncoderSpace.of(MIXED.document())
+    assert (again.name, again.genes) == (MIXED.name, MIXED.genes)
+    assert MIXED.name != EncoderSpace(SIZES, [[1, 2], [4]], [[16], [8, 64]], [1, 2]).name
+    formats = {"attention_precision": ("int8", "fp32"), "ffn_precision": ("fp32", "int8")}
+    column = MIXED.column_of(Widths((2, 4), (16, 64)), formats)
+    assert to_values(MIXED, column)["ffn_precision"] == ["fp32", "int8"]
+    specs = lower(MIXED, column).network.specs
+    assert [spec.dtype for spec in specs] == [None, "int8", "fp32", "fp32", "int8", None]
+    plain = lower(SPACE, sample(SPACE, 1, np.random.default_rng(0))[:, 0])
+    assert {spec.dtype for spec in plain.network.specs} == {None}
+
+
 def test_widths_and_architectures_are_the_same_thing():
     for column in sample(SPACE, 40, np.random.default_rng(0)).T:
         widths = SPACE.widths(column)

@@ -68,7 +68,8 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
+        "accuracy", "active_profiling", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors",
+        "kernel_spaces",
         "machine_noise", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
         "t_razor_search", "table_claims", "targets", "transfer", "trust",
     }  # fmt: skip
@@ -91,6 +92,20 @@ def test_studies_import_nothing_from_tests():
 
 def test_machine_noise(tmp_path):
     assert "| 30 | level |" in run("machine_noise", tmp_path).replace("30.0", "30")
+
+
+@campaign
+@pytest.mark.slow
+def test_compress(tmp_path):
+    """Every stage, on a tiny encoder with random weights and on sentences of a few words: two of them need seconds each."""
+    pytest.importorskip("transformers")
+    from tests.accuracy.supernet.bert import encoders
+
+    words = ["--model", encoders.written(tmp_path / "model"), "--datasets", encoders.datasets(tmp_path / "datasets")]
+    out = tmp_path / "out"
+    text = run("compress", out, *words, "--task", "sst2", "--epochs", 1, "--supernet-epochs", 1)
+    assert "Not run" not in text
+    assert "equal bit for bit to never killed: yes" in text
 
 
 def test_hat(tmp_path):

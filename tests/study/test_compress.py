@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -74,6 +75,7 @@ def test_what_is_written_runs_with_its_own_tokenizer_and_is_as_accurate_as_state
             assert logits(out / each["files"]["int8"], told["input_ids"], told["attention_mask"]).shape == (len(rows), 2)
     found = document["subnets"][0]
     assert found["architecture"].keys() == {"depth", "heads", "hidden"}
+    assert found["differs_by"] <= 1e-5
     assert found["latency_ms"]["upper"] >= found["latency_ms"]["predicted"] > 0
     for form in ("fp32", "int8"):
         assert found["latency_ms"]["measured"][form]["min"] > 0
@@ -124,6 +126,82 @@ def test_stopped_while_it_searches_it_ends_where_it_would_have_ended(job, done, 
         assert (tmp_path / "cut" / file).read_bytes() == (out / file).read_bytes(), file
 
 
+def test_one_encoder_cut_step_by_step_with_precision_per_block(job, done, tmp_path):
+    """NetAdapt, from the fine-tuned encoder of another folder; and a third form of what it finds."""
+    out, document = done
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    shutil.copyfile(out / "teacher.safetensors", cut / "teacher.safetensors")
+    effort = replace(job["effort"], short_steps=1)
+    asked = {**job, "effort": effort, "method": "netadapt", "mixed": 100.0, "budget": "0.6x"}
+    found = hwbench.compress(**asked, out=cut)
+    assert found["full"]["accuracy"]["fp32"] == document["full"]["accuracy"]["fp32"], "the same fine-tuned encoder"
+    (one,) = found["subnets"]
+    assert sum(one["architecture"]["heads"]) + sum(one["architecture"]["hidden"]) < 2 * (4 + 64)
+    assert found["evaluated"] >= 1
+    for each in (found["full"], one):
+        assert set(each["accuracy"]) == {"fp32", "int8", "mixed"}
+        assert set(each["mixture"]["int8"]) <= set(each["mixture"]["sensitivity"]), "which, is decided by what was measured"
+        assert each["latency_ms"]["measured"]["mixed"]["min"] > 0
+        ids = np.array([[2, 5, 3]])
+        assert logits(cut / each["files"]["mixed"], ids, np.ones_like(ids)).shape == (1, 2)
+    text = (cut / "compress.md").read_text()
+    assert "NetAdapt" in text
+    assert "subnet-0, mixed: int8 in " in text
+    assert not (cut / "supernet.safetensors").exists()
+
+
+def test_what_is_found_learns_on_alone_where_asked(job, done, tmp_path):
+    out, document = done
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    shutil.copyfile(out / "teacher.safetensors", cut / "teacher.safetensors")
+    found = hwbench.compress(**{**job, "effort": replace(job["effort"], tune_epochs=1)}, out=cut, budget=ANY)
+    assert [each["architecture"] for each in found["subnets"]] == [each["architecture"] for each in document["subnets"]]
+    assert (cut / "subnet-0.safetensors").exists()
+    assert (cut / "subnet-0" / "fp32.onnx").read_bytes() != (out / "subnet-0" / "fp32.onnx").read_bytes()
+    assert found["full"]["accuracy"] == document["full"]["accuracy"]
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_one_line(job, done, tmp_path):
+    out, _ = done
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    shutil.copyfile(out / "teacher.safetensors", cut / "teacher.safetensors")
+    with pytest.raises(
+        UsageError, match="checkpoint of another model, other sentences or other settings; choose another --out"
+    ):
+        hwbench.compress(**job, out=cut, budget=ANY, seed=5)
+
+
+@pytest.mark.parametrize("when", ["teacher.safetensors", "fp32.onnx", "int8.onnx", "compress.md"])
+def test_a_full_disk_is_one_line_and_nothing_before_it_is_lost(job, done, tmp_path, monkeypatch, when):
+    """Whatever is being saved: what is there stays, and the same command goes on to the same end."""
+    out, document = done
+    cut = tmp_path / "cut"
+    shutil.copytree(out, cut)
+    for name in ("compress.json", "compress.md", "subnet-0/fp32.onnx", "subnet-0/int8.onnx"):
+        (cut / name).unlink()
+    if when == "teacher.safetensors":
+        (cut / when).unlink()
+    replaced = Path.replace
+
+    def full(self, target):
+        if Path(target).name == when:
+            raise OSError(28, "No space left on device")
+        return replaced(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(HwbenchError, match=r"No space left on device") as caught:
+            hwbench.compress(**job, out=cut, budget=ANY)
+    assert "\n" not in str(caught.value)
+    again = hwbench.compress(**job, out=cut, budget=ANY)
+    assert again["subnets"][0]["accuracy"] == document["subnets"][0]["accuracy"]
+    assert (cut / "teacher.safetensors").read_bytes() == (out / "teacher.safetensors").read_bytes()
+    assert (cut / "subnet-0" / "fp32.onnx").read_bytes() == (out / "subnet-0" / "fp32.onnx").read_bytes()
+
+
 def test_another_question_is_refused_in_the_same_folder(job, done):
     out, _ = done
     with pytest.raises(UsageError, match=r"begun with another seed: 0, now 1. Choose another --out"):
@@ -143,7 +221,7 @@ def test_three_classes_of_strings_and_pairs_of_sentences_in_a_space_by_latency(j
     def formula(latency, space, *_):
         return op_cost(space, "latency_ms", "ms", lambda specs: np.array([op_of(spec).work(spec).macs / 1e6 for spec in specs]))
 
-    monkeypatch.setattr("hwbench.study.compress.latency_cost", formula)  # all is measured, the space does not depend on it
+    monkeypatch.setattr("hwbench.study.encoder_costs.latency_cost", formula)  # all is measured, the space does not depend on it
     rng = np.random.default_rng(0)
     files = {}
     for name, n in (("train", 48), ("dev", 20)):
@@ -184,6 +262,7 @@ BAD = {
     "no such teacher": (lambda job, at: {"teacher": "me"}, "Unknown teacher 'me'"),
     "no largest subnet": (lambda job, at: {"teacher": "in-place", "rule": "single-path"}, "take sandwich"),
     "no such importance": (lambda job, at: {"importance": "luck"}, "Unknown importance 'luck'"),
+    "no such method": (lambda job, at: {"method": "prune"}, "Unknown method 'prune'"),
     "no such strategy": (lambda job, at: {"strategy": "luck"}, "Unknown strategy 'luck'"),
     "no such budget": (lambda job, at: {"budget": "half"}, "Budget 'half' is not understood"),
     "two budgets": (lambda job, at: {"budget_ms": 1.0}, "A budget is needed, and one only"),

@@ -17,7 +17,7 @@ from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder, accuracy_of, 
 from hwbench.accuracy.supernet.bert.importance import Movement, importance_of
 from hwbench.accuracy.supernet.bert.reorder import reorder
 from hwbench.accuracy.supernet.bert.sentences import Encoded
-from hwbench.accuracy.supernet.bert.training import IN_PLACE, Recipe, Training, fine_tuning, weight_sharing
+from hwbench.accuracy.supernet.bert.training import EVERY_S, IN_PLACE, Recipe, Training, distilling, fine_tuning, weight_sharing
 from hwbench.accuracy.supernet.bert.units import UnitScores
 from hwbench.core.progress import Tick, no_tick
 from hwbench.space.encoder import EncoderSpace, Widths
@@ -35,6 +35,8 @@ class Task:
     seed: int
     folder: Path
     identity: str
+    every_s: float = EVERY_S
+    """Seconds between two checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def fine_tuned(task: Task, recipe: Recipe, importance: str, reading: str = "mean
     """Fine-tunes the encoder of a folder, scores its units meanwhile, and puts the best first."""
     net = ElasticEncoder.pretrained(task.model, task.classes, task.seed)
     movement = Movement(net)
-    training = Training(net, task.train, recipe, task.seed, task.folder / TEACHER, task.identity)
+    training = Training(net, task.train, recipe, task.seed, task.folder / TEACHER, task.identity, task.every_s)
     training.run(fine_tuning(net, movement), movement.scores, tick)
     scores = importance_of(net, importance, movement.scores, reading)
     reorder(net, scores)
@@ -64,9 +66,23 @@ def shared(
     net = ElasticEncoder(teacher.net.config, teacher.net.classes)
     net.load_state_dict(teacher.net.state_dict())
     told = None if who == IN_PLACE else partial(logits_of, teacher.net, task.train)
-    training = Training(net, task.train, recipe, task.seed, task.folder / SUPERNET, f"{task.identity}/{space.name}")
+    path, identity = task.folder / SUPERNET, f"{task.identity}/{space.name}"
+    training = Training(net, task.train, recipe, task.seed, path, identity, task.every_s)
     training.run(weight_sharing(net, space, rule, told), tick=tick)
     return net
+
+
+def tuned(
+    net: ElasticEncoder, teacher: ElasticEncoder, task: Task, recipe: Recipe, name: str, tick: Tick = no_tick
+) -> ElasticEncoder:
+    """A subnet that learns on alone, from labels and from the whole encoder's answers; `name` is that of its checkpoint."""
+    path = task.folder / f"{name}.safetensors"
+    alone = net.plain()
+    identity = f"{task.identity}/{name}/{net.widths}/{recipe.epochs}"
+    Training(alone, task.train, recipe, task.seed, path, identity, task.every_s).run(
+        distilling(alone, partial(logits_of, teacher, task.train)), tick=tick
+    )
+    return alone
 
 
 class SubnetAccuracy:

@@ -56,12 +56,20 @@ def masked_nodes(path: Path) -> list[str]:
     return found
 
 
+def nodes_by_block(net: ElasticEncoder) -> dict[str, list[str]]:
+    """layer0.attention, layer0.ffn and so on -> the names of their nodes in what `write_onnx` writes of the active subnet."""
+    writer = _Writer(net.plain())
+    writer.encoder()
+    return writer.blocks
+
+
 class _Writer:
     """One encoder being written."""
 
     def __init__(self, net: ElasticEncoder) -> None:
         self.net = net
         self.graph = Graph(1, given_weights(net.weights()))
+        self.blocks: dict[str, list[str]] = {}
 
     def encoder(self) -> str:
         """All nodes; returns the name of the logits."""
@@ -73,14 +81,19 @@ class _Writer:
         x = self._norm("norm", self.graph.node("Add", words, positions))
         bias = self._bias()
         for i, (heads, hidden) in enumerate(zip(net.widths.heads, net.widths.hidden, strict=True)):
-            x = self._layer(f"layers.{i}", x, bias, heads, hidden)
+            before = len(self.graph.names)
+            x = self._attention(f"layers.{i}", x, bias, heads)
+            between = len(self.graph.names)
+            x = self._feed_forward(f"layers.{i}", x, hidden)
+            names = self.graph.names
+            self.blocks |= {f"layer{i}.attention": names[before:between], f"layer{i}.ffn": names[between:]}
         first = self.graph.node("Gather", x, self.graph.constant(0), axis=1)
         pooled = self._op(
             "tanh", self._op("dense", first, prefix="pooler", **{"in": config.dim}, out=config.dim), dim=config.dim
         )
         return self._op("dense", pooled, prefix="classifier", **{"in": config.dim}, out=net.classes)
 
-    def _layer(self, name: str, x: str, bias: str, heads: int, hidden: int) -> str:
+    def _attention(self, name: str, x: str, bias: str, heads: int) -> str:
         config, inner = self.net.config, heads * self.net.config.head_dim
 
         def head(part: str) -> str:
@@ -95,7 +108,10 @@ class _Writer:
         moved = self.graph.node("Transpose", mixed, perm=[0, 2, 1, 3])
         merged = self.graph.node("Reshape", moved, self.graph.constant([0, 0, inner]))
         attended = self.graph.node("Add", x, self._linear(f"{name}.projection", merged, inner, config.dim))
-        x = self._norm(f"{name}.attention_norm", attended)
+        return self._norm(f"{name}.attention_norm", attended)
+
+    def _feed_forward(self, name: str, x: str, hidden: int) -> str:
+        config = self.net.config
         wide = self._op(config.activation, self._linear(f"{name}.up", x, config.dim, hidden), tokens=1, dim=hidden)
         return self._norm(f"{name}.norm", self.graph.node("Add", x, self._linear(f"{name}.down", wide, hidden, config.dim)))
 

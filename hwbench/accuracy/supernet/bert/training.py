@@ -45,6 +45,7 @@ RULES: Mapping[str, Callable[[EncoderSpace], Rule]] = {
 IN_PLACE = "in-place"
 TEACHERS = ("fixed", IN_PLACE)
 USUAL = Distillation()
+EVERY_S = 30.0
 ORDER, SUBNETS = 0, 1
 """What a generator is for, between the seed and the epoch or step."""
 STATE = ("exp_avg", "exp_avg_sq", "step")
@@ -98,7 +99,7 @@ class Training:
     checkpoint: Path
     identity: str
     """Names model, data and settings; a checkpoint of another one is refused."""
-    every_s: float = 30.0
+    every_s: float = EVERY_S
     """Seconds between two checkpoints: what a kill costs at most. The result does not depend on it."""
 
     @property
@@ -193,6 +194,17 @@ def fine_tuning(net: ElasticEncoder, movement: Movement) -> Learn:
         logits = net(torch.from_numpy(batch.ids), torch.from_numpy(batch.mask))
         F.cross_entropy(logits, torch.from_numpy(batch.labels)).backward()
         movement.observe()
+
+    return learn
+
+
+def distilling(net: ElasticEncoder, teacher: Answers, how: Distillation = USUAL) -> Learn:
+    """The active subnet learns from labels and from a teacher's logits of every sentence."""
+    answers = cache(teacher)
+
+    def learn(batch: Batch, moment: Moment) -> None:
+        logits = net(torch.from_numpy(batch.ids), torch.from_numpy(batch.mask))
+        how.loss(logits, torch.from_numpy(answers()[batch.rows]), torch.from_numpy(batch.labels)).backward()
 
     return learn
 

@@ -83,3 +83,12 @@ def data(folder: Path, n: int = 96, seed: int = 1) -> Encoded:
     found = lines(n, seed)
     told = Sentences(folder, tuple((text,) for text, _ in found), tuple(label for _, label in found))
     return encoded(told, CLASSES, reader.encode, reader.padding)
+
+
+def datasets(folder: Path) -> Path:
+    """As public sentiment data lie in a folder: labels are 0 and 1."""
+    (folder / "sst2").mkdir(parents=True)
+    for n, name in ((64, "train"), (40, "dev"), (30, "test")):
+        rows = "".join(f"{text}\t{CLASSES.index(label)}\n" for text, label in lines(n, n))
+        (folder / "sst2" / f"sentences_{name}.tsv").write_text("sentence\tlabel\n" + rows)
+    return folder
