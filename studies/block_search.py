@@ -51,7 +51,13 @@ SPACES = {
 POOLS = {"vitbench-autoformer": "dss-plus-plus-fast", "nasbench-bert": "dss-plus-plus"}
 """Table -> the score its networks are searched by."""
 USUAL, SEED = 20_000, 2026
-AT_A_TIME, POOL_EVALUATIONS = 50, 40
+AT_A_TIME = 50
+SMALL = {
+    "block-evolution": ":population=10,mutants=5,children=5",
+    "control": ":population=10,mutants=5,children=5",
+    "random": "",
+}
+"""Populations for pools, of which a quarter is scored."""
 Told = Callable[[Genes], Mapping[str, np.ndarray]]
 """Values of architectures: the score, and the shares of blocks."""
 Truth = Callable[[Genes], np.ndarray]
@@ -88,7 +94,7 @@ def in_space(run: Run, stage: str) -> dict[str, Any]:
     with Scorer(proxy, name, workspace=run.workspace) as scorer:
         assert scorer.blocks is not None
         searched = Searched(_problem(space, limit, bounds, scorer), partial(_told, scorer))
-        found = _over_seeds(run, f"{stage} on {name}", searched, run.options.evaluations)
+        found = _over_seeds(run, f"{stage} on {name}", searched, run.options.evaluations, {})
         notes = scorer.notes()
     proven = _proven(searched.problem) if searched.problem.additive else None
     return {**found, "space": name, "score": proxy, "bounds": bounds, "proven": proven, "notes": notes}
@@ -121,7 +127,9 @@ def _proven(problem: Problem) -> dict[str, float]:
     return {"value": strategy.proof.value, "gap": strategy.proof.gap}
 
 
-def _over_seeds(run: Run, title: str, searched: Searched, evaluations: int, truth: Truth | None = None) -> dict[str, Any]:
+def _over_seeds(
+    run: Run, title: str, searched: Searched, evaluations: int, sizes: Mapping[str, str], truth: Truth | None = None
+) -> dict[str, Any]:
     """The best score of every search, its true accuracy where that is known, and what the claim says of both."""
     seeds = 3 if run.tiny else run.options.seeds
     evaluations = min(evaluations, 100) if run.tiny else evaluations
@@ -130,7 +138,7 @@ def _over_seeds(run: Run, title: str, searched: Searched, evaluations: int, trut
     with run.progress(title) as tick:
         for seed in range(seeds):
             for name, strategy in STRATEGIES.items():
-                best, winner = searched.best(strategy, seed, evaluations)
+                best, winner = searched.best(f"{strategy}{sizes.get(name, '')}", seed, evaluations)
                 scores[name].append(best)
                 if truth is not None:
                     accuracies[name].append(float(truth(winner)[0]))
@@ -168,7 +176,7 @@ def in_pool(run: Run, table: str) -> dict[str, Any]:
         labels = [(gene.label, len(gene.choices)) for gene in known.space.genes]
         problem = Problem(labels, {"accuracy": MAX}, pool=Pool(genes), blocks=scorer.blocks.blocks)
         found = _over_seeds(
-            run, f"{proxy} in {table}", Searched(problem, partial(_told, scorer)), POOL_EVALUATIONS,
+            run, f"{proxy} in {table}", Searched(problem, partial(_told, scorer)), len(genes) // 4, SMALL,
             lambda winner: rows.at(winner, rows.accuracy),
         )  # fmt: skip
     here = rows.at(genes, rows.accuracy)
