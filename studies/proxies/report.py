@@ -277,7 +277,7 @@ def tried_again(found: Mapping[str, Any]) -> list[str]:
     parts = [
         markdown.heading("Our own score: a second try on the first halves", 2),
         f"{found['forms']} forms: other powers, attention apart from MLPs, depth by itself, and the form taken together with "
-        f"{', '.join(found['combined with'])}. Chosen on four fifths of the first halves, judged on the fifth left out: the mean "
+        f"{', '.join(found['combined with'])}. Chosen on four fifths of the first halves, judged on the fifth left out: mean "
         "difference to the form that is taken. Nothing of the second halves, which were seen once, is looked at.",
     ]
     for rule, told in found["chosen by"].items():
@@ -287,7 +287,8 @@ def tried_again(found: Mapping[str, Any]) -> list[str]:
         parts += [
             markdown.heading(f"Chosen by {rule}", 3),
             markdown.table(["on what was left out", "chosen minus taken"], rows),
-            f"Over repeats {least} to {most}. Chosen most often: {'; '.join(f'{form} ({n})' for form, n in told['picked'][:3])}. "
+            f"Over repeats {least} to {most}. Chosen most often: "
+            f"{'; '.join(f'{form} ({n})' for form, n in told['picked'][:3])}. "
             f"On all of the first halves, where it was chosen, the best is: {whole['form']}; it is ahead by "
             f"{interval(whole['difference'])}.",
         ]
