@@ -292,6 +292,7 @@ STUDY = Study(
         Option("seeds", 30, "searches of every kind"),
         Option("repeats", 200, "draws behind a best-of-n curve"),
     ),
+    anywhere=True,
 )
 
 if __name__ == "__main__":

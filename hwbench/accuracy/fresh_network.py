@@ -76,9 +76,15 @@ class FreshNetwork:
         labels: Tensor = torch_view.imported().from_numpy(rng.integers(0, classes, self.start.batch))
         return labels
 
-    def logits(self, weights: Mapping[str, Tensor], inputs: Sequence[Tensor], watch: torch_view.Watch | None = None) -> Tensor:
+    def logits(
+        self,
+        weights: Mapping[str, Tensor],
+        inputs: Sequence[Tensor],
+        watch: torch_view.Watch | None = None,
+        precision: torch_view.Precision | None = None,
+    ) -> Tensor:
         """What comes out, one row per sample."""
-        made: Tensor = torch_view.run(self.network, weights, inputs, watch)[0]
+        made: Tensor = torch_view.run(self.network, weights, inputs, watch, precision)[0]
         return made.flatten(1)
 
     def leaves(self, names: Sequence[str], given: Mapping[str, Tensor] | None = None) -> tuple[dict[str, Tensor], list[Tensor]]:

@@ -46,6 +46,8 @@ class Step:
 
 Watch = Callable[[Step, Sequence[Any], Sequence[Any]], Sequence[Any] | None]
 """Told of every primitive: its inputs and outputs; what it returns, if anything, goes on in their place."""
+Precision = Callable[[Step], Any]
+"""The torch dtype in which a primitive is computed: its floating inputs and weights are cast to it."""
 
 
 def imported() -> Any:
@@ -88,7 +90,13 @@ def _inline(network: Network, known: dict[str, str], prefix: str, node: str, fou
     return [known[each] for each in network.outputs]
 
 
-def run(network: Network, weights: Mapping[str, Any], inputs: Sequence[Any], watch: Watch | None = None) -> list[Any]:
+def run(
+    network: Network,
+    weights: Mapping[str, Any],
+    inputs: Sequence[Any],
+    watch: Watch | None = None,
+    precision: Precision | None = None,
+) -> list[Any]:
     """The outputs of a network, from tensors with the batch in front.
 
     Args:
@@ -96,6 +104,7 @@ def run(network: Network, weights: Mapping[str, Any], inputs: Sequence[Any], wat
         weights: Tensors by parameter name.
         inputs: In the order of the network's.
         watch: Told of every primitive as it is run.
+        precision: Where primitives are not computed as their inputs come.
 
     Raises:
         UsageError: an op has no torch form.
@@ -107,11 +116,19 @@ def run(network: Network, weights: Mapping[str, Any], inputs: Sequence[Any], wat
         op, given = op_of(step.spec), [known[name] for name in step.inputs]
         if not hasattr(op, "compute"):
             raise UsageError(f"{step.spec.op} has no torch form: its class lacks compute(torch, spec, inputs, weights).")
-        made = op.compute(torch, step.spec, given, [weights[name] for name in step.parameters])
+        own = [weights[name] for name in step.parameters]
+        if precision is not None:
+            given, own = ([_cast(each, precision(step)) for each in values] for values in (given, own))
+        made = op.compute(torch, step.spec, given, own)
         if watch is not None:
             made = watch(step, given, made) or made
         known.update(zip(step.outputs, made, strict=True))
     return [known[name] for name in outputs]
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    """Numbers that are not whole, in another precision."""
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def module(network: Network, weights: Mapping[str, np.ndarray] | None = None) -> Module:

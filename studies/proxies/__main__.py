@@ -2,10 +2,10 @@
 
     python -m studies.proxies --tables DIR --out OUT
     python -m studies.proxies --tables DIR --out OUT --again agreement --again claims      with what there is so far
-    python -m studies.proxies --tables DIR --out ELSEWHERE --terms OUT/terms.parquet             on another machine
+    python -m studies.proxies --tables DIR --out OUT --terms OUT/terms.parquet              with another or no workspace
 
 Networks are scored one after the other on one core, and what was measured of each is kept: killed, a run goes on with the next
-network. Scores are no timings; on another machine they are the same to rounding.
+network. Scores are no timings: on another machine they are the same to rounding, and a run may go on there.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ STUDY = Study(
         ),
         Option("workspace", None, "where scores are kept (default: OUT/workspace)", Path, fixed=False),
     ),
+    anywhere=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 from hwbench.core.errors import UsageError
 from hwbench.space.architectures import of_values
 from studies.harness import Run
-from studies.proxies import analysis, own_score, scores, tables
+from studies.proxies import analysis, own_score, scores, second_try, tables
 from studies.proxies.agreement import RESAMPLES
 from studies.proxies.analysis import Terms, View
 from studies.proxies.scores import Proxy
@@ -57,7 +57,8 @@ def stages(options: argparse.Namespace) -> Mapping[str, Stage]:
         if group == CHEAP:
             found |= {f"{table} parts": partial(taken_apart, table=table) for table in here if not SOURCES[table].only}
             found |= {kind: partial(ablated, kind=kind) for kind in VARIED}
-    found |= {"families": families, "agreement": agreement, "claims": claims, "choice": choice, "verdict": verdict}
+    found |= {"families": families, "agreement": agreement, "claims": claims, "choice": choice, "second try": tried_again}
+    found["verdict"] = verdict
     found["terms"] = terms
     return found
 
@@ -207,6 +208,11 @@ def _varied(run: Run, each: View, kind: str) -> dict[str, Any]:
 def choice(run: Run) -> list[dict[str, Any]]:
     """Forms of our own score on the first halves of the tables it was chosen on."""
     return own_score.choice(_chosen_on(run))
+
+
+def tried_again(run: Run) -> dict[str, Any]:
+    """Wider forms of our own score and combinations with others, by nested cross-validation on the first halves."""
+    return second_try.second_try(_chosen_on(run))
 
 
 def verdict(run: Run) -> dict[str, Any]:

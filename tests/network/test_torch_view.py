@@ -62,6 +62,27 @@ class Formless(Elementwise):
         return [graph.node("Abs", inputs[0])]
 
 
+def test_primitives_are_computed_in_the_precision_that_is_asked_for():
+    network = single(OpSpec.parse("attention_block(dim=12,head_dim=8,heads=3,norm=pre,qkv=fused,tokens=5)"))
+    weights = {name: torch.from_numpy(array).requires_grad_() for name, array in telling_weights(network).items()}
+    seen = {}
+
+    def watch(step, given, made):
+        seen[step.spec.op] = ({each.dtype for each in given}, made[0].dtype)
+
+    def precision(step):
+        return torch.float64 if step.spec.op in ("layernorm", "add") else torch.float32
+
+    given = torch.randn(2, 5, 12)
+    (made,) = torch_view.run(network, weights, [given], watch, precision)
+    assert made.dtype == torch.float64
+    assert seen["layernorm"] == seen["add"] == ({torch.float64}, torch.float64)
+    assert seen["linear"] == seen["matmul"] == ({torch.float32}, torch.float32)
+    assert torch.allclose(made.float(), torch_view.run(network, weights, [given])[0], atol=1e-5)
+    made.sum().backward()
+    assert all(weight.grad.dtype == torch.float32 for weight in weights.values())
+
+
 def test_an_op_without_a_torch_form_says_so():
     kernel = OpSpec.parse("kernel(attributes=none,inputs=f2x3,outputs=f2x3,type=Abs,version=13)")
     with pytest.raises(UsageError, match="kernel has no torch form: define compute"):

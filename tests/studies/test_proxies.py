@@ -10,7 +10,7 @@ from hwbench.accuracy.benchmark.base import ProxyTable
 from hwbench.accuracy.network_proxy import NetworkScores
 from hwbench.core import registry
 from hwbench.space.activity import sample
-from studies.proxies import analysis, stages, tables
+from studies.proxies import analysis, second_try, stages, tables
 from studies.proxies.__main__ import STUDY
 from studies.proxies.agreement import Interval, Samples, pooled
 from studies.proxies.analysis import View
@@ -210,3 +210,38 @@ def test_a_trial_run_from_scores_to_report_and_its_terms_elsewhere(made_up, tmp_
     elsewhere = tmp_path / "elsewhere"
     assert STUDY.main([*words, "--out", str(elsewhere), "--terms", str(out / "terms.parquet"), "--stage", "autoformer dss",
                        "--stage", "losses", "--stage", "autoformer parts"]) == 0  # fmt: skip
+
+
+# A second try
+
+
+def test_taus_of_parts_of_a_table_are_scipys():
+    here = known()
+    view = View(here, {})
+    scores = np.random.default_rng(0).integers(0, 6, (3, len(here))).astype(float)
+    pairs = second_try.Pairs.of(view, scores)
+    for counts in (np.ones(len(here)), np.arange(len(here)) % 3.0):
+        chosen = np.repeat(np.arange(len(here)), counts.astype(int))
+        for each, found in zip(scores, pairs.taus(counts), strict=True):
+            expected = [kendalltau(each[chosen], column[chosen]).statistic for column in view.columns]
+            assert found == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_the_form_that_is_taken_is_our_own_score():
+    here = known()
+    (found,) = second_try._scores(View(here, {}), [second_try.TAKEN])
+    assert found == pytest.approx(registry.get("proxy", "hwbench").compile(here.space)(here.population))
+    grown = second_try._scores(View(here, {}), [(1 / 3, 1 / 3, 0.5, 2.0, 1.0)])
+    assert (grown > found).all(), "attention counts twice"
+
+
+def test_choosing_by_luck_is_worth_nothing_where_it_did_not_look():
+    """Accuracies without any order: the best of all forms looks ahead where it was chosen, and is not elsewhere."""
+    here = known(60)
+    noise = np.random.default_rng(1).standard_normal(60)
+    columns = {"top": noise, "other": noise, "aside": noise}
+    without = Known("autoformer", here.space, here.population, columns, here.judged, here.cells)
+    scores = {"params": registry.get("proxy", "params").compile(here.space)(here.population)}
+    told = second_try.second_try({"autoformer": View(without, scores)})["chosen by"]["tau"]
+    assert told["on all"]["difference"][0] >= 0
+    assert told["left out"]["worth"] < max(told["on all"]["difference"][0], 0.05)

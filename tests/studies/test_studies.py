@@ -68,10 +68,10 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors",
-        "kernel_spaces",
-        "machine_noise", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
-        "t_razor_search", "table_claims", "targets", "transfer", "trust",
+        "accuracy", "active_profiling", "block_search", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat",
+        "kernel_errors", "kernel_spaces", "machine_noise", "objectives", "own_benchmark", "proxies", "pruning",
+        "readme_figures", "real_models", "search", "spaces", "t_razor_search", "table_claims", "targets", "transfer",
+        "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -150,6 +150,12 @@ def test_table_claims_on_cells(tmp_path):
     words = [word for stage in ("zero-reward 2080ti_1", f"hurdles {CELLS}") for word in ("--stage", stage)]
     text = run("table_claims", tmp_path, "--tables", tables_of("nasbench201", "help", "oneproxy"), *words)
     assert "| 2080ti_1 | 5 | reinforce | zeroed |" in text
+
+
+def test_block_search(tmp_path):
+    text = run("block_search", tmp_path, "--stage", "params")
+    assert "| block-evolution-random | " in text
+    assert "The proven best is 5" in text
 
 
 @pytest.mark.campaign

@@ -68,11 +68,12 @@ def _stage(of: list[int]) -> float:
 
 def blocks(network: Network) -> list[tuple[int, int]]:
     """(width, weights) of every block, in running order."""
-    return [block for node in network.nodes if (block := _block(node.spec)) is not None]
+    return [block for node in network.nodes if (block := block_of(node.spec)) is not None]
 
 
 @lru_cache(maxsize=None)
-def _block(spec: OpSpec) -> tuple[int, int] | None:
+def block_of(spec: OpSpec) -> tuple[int, int] | None:
+    """(width, weights) of a node that is a block."""
     op = op_of(spec)
     weights = sum(prod(each.shape) for each in op.parameters(spec) if len(each.shape) > 1 and not each.table)
     shape = op.signature(spec)[1][0].shape
