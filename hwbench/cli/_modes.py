@@ -192,6 +192,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "predict": Verb(
         (
+            _mode("model memory runtime threads batch shape fill wide json", "MODEL.onnx --memory", "memory", "model"),
             _mode(f"model out shape fill measure_missing layers statistic wide json {TARGET}", "MODEL.onnx", "model"),
             _mode("predictor source out workspace json", "--predictor", "predictor source", "predictor source out"),
             _mode(f"space arch out statistic wide json {TARGET}", "--space SPACE --arch FILE", "space arch", "space arch"),

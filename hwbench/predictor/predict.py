@@ -76,7 +76,7 @@ def predict(
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
-        own = ModelFile(model, _shapes(Path(model), shapes or {}, batch), fills or {})
+        own = ModelFile(model, onnx_inputs.batched(Path(model), shapes or {}, batch), fills or {})
         return onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
@@ -90,11 +90,6 @@ def predict(
         own = ModelFile(path, shapes or {}, fills or {})
         found = onnx_latency.predict_file(own, target, statistic, measure_missing, tick)
     return replace(found, model=type(model).__name__)
-
-
-def _shapes(path: Path, shapes: Mapping[str, Sequence[int]], batch: int | None) -> Mapping[str, Sequence[int]]:
-    """What an ONNX file's inputs are fixed to, as `hwbench.measure` fixes them."""
-    return shapes if batch is None else onnx_inputs.fixed(path, onnx_inputs.input_sides(path), shapes, batch)
 
 
 def _architectures(
