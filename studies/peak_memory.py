@@ -141,7 +141,7 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
             total, own = (np.abs([each[i] for each in found]) for i in (0, 1))
             parts.append(
                 f"{len(found)} {what}: mean error {100 * total.mean():.1f} %, worst {100 * total.max():.1f} %, "
-                f"{int((total <= 0.1).sum())} within 10 %; without the process that holds nothing: mean {100 * own.mean():.1f} %, "
+                f"{int((total <= 0.1).sum())} within 10 %; the process itself left out: mean {100 * own.mean():.1f} %, "
                 f"worst {100 * own.max():.1f} %."
             )
             ops = np.abs([each[2] for each in found if each[2] is not None])

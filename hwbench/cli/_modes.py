@@ -216,12 +216,12 @@ VERBS: Mapping[str, Verb] = {
     "gpu predict": _one("predictor gpu table output measured dtype workspace wide json"),
     "rebuild": _one("predictors tables workspace wide json"),
     "measure": _one(
-        f"models strict scenario shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",
-        Only(("strict",), "with --dtype int8", lambda given: given.get("dtype") == "int8"),
+        f"models strict scenario sweep shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",
+        Only(("strict",), "with --dtype int8", lambda given: "int8" in (given.get("dtype") or ())),
         Only(
             ("fail_if_slower",),
             "with --against LAST or a second model",
-            lambda given: "against" in given or len(given.get("models") or ()) > 1,
+            lambda given: "against" in given or len(given.get("models") or ()) > 1 or len(given.get("dtype") or ()) > 1,
         ),
         Only(("raw",), "with --json or --out FILE.json", _json_written),
     ),

@@ -2,17 +2,17 @@
 
     hwbench measure MODEL.onnx --scenario changing-shapes --sweep sequence=8,32,128,512
 
-The session is made once, with no side fixed. It meets every point of the sweep equally often, in an order drawn by the seed; the
-first run of each shape is told apart, since the runtime plans its memory then. Afterwards each shape is run a few times in a
-row: what staying at it would take. Fresh processes repeat the same order.
+The session is made once, with no side fixed. It meets every point of the sweep equally often, in an order drawn by the seed;
+the first run of each shape is told apart, since the runtime plans its memory then. Afterwards each shape is run a few times in
+a row: what staying at it would take. Fresh processes repeat the same order.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 
 from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import Tick
-from hwbench.device.transport.base import WorkerLost
+from hwbench.device.transport.base import REFUSED, WorkerLost
 from hwbench.profiler import host
 from hwbench.profiler.model_files import file_sha256
 from hwbench.profiler.plan import Item, Plan
@@ -30,6 +30,41 @@ from hwbench.profiler.variant import Variant
 TIMES, STAYING = 10, 5
 """Runs of every shape in changing order, and in a row."""
 PROCESSES = 3
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What one session took that met other shapes from run to run."""
+
+    load_ms: float
+    first_ms: float
+    """The first run of all, before those that are told one by one."""
+    times_ns: tuple[float, ...]
+    memory_bytes: int
+    memory_before_bytes: int
+    environment: Mapping[str, Any]
+
+
+def change(item: Item, order: Sequence[Mapping[str, Sequence[int]]], plan: Plan) -> Changed:
+    """Loads one item alone in a fresh worker, then runs it once at every one of these shapes.
+
+    Raises:
+        WorkerLost: the worker crashed or hung, or the runtime refused.
+    """
+    worker = host.WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
+    try:
+        loaded = host.load(worker, item, plan.policy)
+        shapes = [{name: list(shape) for name, shape in each.items()} for each in order]
+        answer = worker.ask({"ask": "change", "item": item.key, "order": shapes}) if loaded["status"] == "ok" else loaded
+        if answer["status"] != "ok":
+            raise WorkerLost(REFUSED, answer["reason"])
+        return Changed(
+            loaded["load_ms"], loaded["first_ms"], tuple(answer["times_ns"]), answer["memory_bytes"],
+            loaded["memory_before_bytes"], worker.environment,
+        )  # fmt: skip
+    finally:
+        item.release()
+        worker.close(kill=True)
 
 
 def drawn(points: int, seed: int) -> list[int]:
@@ -60,16 +95,16 @@ def measure(checked: Sequence[tuple[Variant, Item]], plan: Plan, tick: Tick) -> 
     return documents
 
 
-def _one_process(points: Sequence[tuple[Variant, Item]], runs: Sequence[int], plan: Plan) -> host.Changed:
+def _one_process(points: Sequence[tuple[Variant, Item]], runs: Sequence[int], plan: Plan) -> Changed:
     item = replace(points[runs[0]][1], release=lambda: None)
     short = replace(plan, policy=replace(plan.policy, warmup_ms=1.0, warmup_limit_ms=1.0))
     try:
-        return host.change(item, [points[point][1].shapes for point in runs], short)
+        return change(item, [points[point][1].shapes for point in runs], short)
     except WorkerLost as lost:
         raise MeasurementError(f"{points[0][0].path} could not be measured: {lost.status}, {lost}.") from None
 
 
-def _document(variants: Sequence[Variant], order: Sequence[int], seen: Sequence[host.Changed], plan: Plan) -> dict[str, Any]:
+def _document(variants: Sequence[Variant], order: Sequence[int], seen: Sequence[Changed], plan: Plan) -> dict[str, Any]:
     changing = [each.times_ns[: len(order)] for each in seen]
     staying = [each.times_ns[len(order) :] for each in seen]
     rows = [_row(variant, i, order, seen, changing, staying) for i, variant in enumerate(variants)]
@@ -101,7 +136,7 @@ def _row(
     variant: Variant,
     point: int,
     order: Sequence[int],
-    seen: Sequence[host.Changed],
+    seen: Sequence[Changed],
     changing: Sequence[Sequence[float]],
     staying: Sequence[Sequence[float]],
 ) -> dict[str, Any]:

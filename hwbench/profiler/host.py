@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, BinaryIO
 
 from hwbench.core import registry
@@ -173,7 +173,7 @@ def start_up(item: Item, plan: Plan) -> StartUp:
     """
     worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
     try:
-        answer = _load(worker, item, plan.policy)
+        answer = load(worker, item, plan.policy)
         if answer["status"] != "ok":
             raise WorkerLost(REFUSED, answer["reason"])
         return StartUp(**{each.name: answer[each.name] for each in fields(StartUp)})
@@ -182,42 +182,7 @@ def start_up(item: Item, plan: Plan) -> StartUp:
         worker.close(kill=True)
 
 
-@dataclass(frozen=True)
-class Changed:
-    """What one session took that met other shapes from run to run."""
-
-    load_ms: float
-    first_ms: float
-    """The first run of all, before those that are told one by one."""
-    times_ns: tuple[float, ...]
-    memory_bytes: int
-    memory_before_bytes: int
-    environment: Mapping[str, Any]
-
-
-def change(item: Item, order: Sequence[Mapping[str, Sequence[int]]], plan: Plan) -> Changed:
-    """Loads one item alone in a fresh worker, then runs it once at every one of these shapes.
-
-    Raises:
-        WorkerLost: the worker crashed or hung, or the runtime refused.
-    """
-    worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
-    try:
-        loaded = _load(worker, item, plan.policy)
-        shapes = [{name: list(shape) for name, shape in each.items()} for each in order]
-        answer = worker.ask({"ask": "change", "item": item.key, "order": shapes}) if loaded["status"] == "ok" else loaded
-        if answer["status"] != "ok":
-            raise WorkerLost(REFUSED, answer["reason"])
-        return Changed(
-            loaded["load_ms"], loaded["first_ms"], tuple(answer["times_ns"]), answer["memory_bytes"],
-            loaded["memory_before_bytes"], worker.environment,
-        )  # fmt: skip
-    finally:
-        item.release()
-        worker.close(kill=True)
-
-
-def _load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
+def load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
     """The worker's answer; a model that cannot be converted here or stored there is a refusal too."""
     try:
         path, digest = item.model()
@@ -342,7 +307,7 @@ class _GroupRun:
         for at, item in enumerate(wanted, start=1):
             self._current = item
             with step(f"loading {at} of {len(wanted)}"):
-                answer = _load(worker, item, self._plan.policy)
+                answer = load(worker, item, self._plan.policy)
             item.release()
             if answer["status"] == "ok":
                 loaded[item.key] = answer

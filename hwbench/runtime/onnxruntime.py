@@ -236,7 +236,7 @@ class Onnxruntime:
     def timed(
         self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]], runs: int
     ) -> list[tuple[str, str, tuple[str, ...], tuple[Any, ...], float]]:
-        """Every node of so many runs, as (name, type, element types read, outputs, shortest time in ms), by onnxruntime's profiler.
+        """Every node of so many runs, as (name, type, element types read, outputs, shortest time in ms), by its own profiler.
 
         It tells whole microseconds and slows a model by about a tenth: for shares, not for latencies.
         """
