@@ -10,7 +10,6 @@ as peak memory: that of a fresh worker that loads the model alone and runs it. B
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -59,7 +58,7 @@ def half_of(half: str) -> list[str]:
     return ordered[:10] if half == HALVES[0] else ordered[10:]
 
 
-def stages(options: argparse.Namespace) -> Mapping[str, Callable[[Run], Any]]:
+def stages(options: Any) -> Mapping[str, Callable[[Run], Any]]:
     """One a model and one a space, so that a killed study loses one of them at most."""
     models, spaces = (half_of(options.half), SPACES) if not options.tiny else ([], SPACES[-1:])
     return {
@@ -152,7 +151,7 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
 
 def _half(text: str) -> str:
     if text not in HALVES:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither {HALVES[0]} nor {HALVES[1]}")
+        raise ValueError(f"{text!r} is neither {HALVES[0]} nor {HALVES[1]}")
     return text
 
 

@@ -69,8 +69,8 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
         "accuracy", "active_profiling", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
-        "machine_noise", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
-        "t_razor_search", "table_claims", "targets", "transfer", "trust",
+        "machine_noise", "objectives", "own_benchmark", "peak_memory", "proxies", "readme_figures", "real_models", "search",
+        "spaces", "t_razor_search", "table_claims", "targets", "threads_and_batch", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -91,6 +91,17 @@ def test_studies_import_nothing_from_tests():
 
 def test_machine_noise(tmp_path):
     assert "| 30 | level |" in run("machine_noise", tmp_path).replace("30.0", "30")
+
+
+@campaign
+def test_peak_memory(tmp_path):
+    assert "1 architectures: mean error" in run("peak_memory", tmp_path)
+
+
+@campaign
+@pytest.mark.slow  # networks of a space, at three settings
+def test_threads_and_batch(tmp_path):
+    assert "| two threads | nasbench201 | 19 | 4 |" in run("threads_and_batch", tmp_path)
 
 
 def test_hat(tmp_path):
