@@ -147,12 +147,12 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None,
         console.say(f"note: {note}")
     shares = ", ".join(f"{share:.3g} % {price}" for price, share in _percent(found).items())
     console.say(f"from {found.source}; of the latency {shares}")
+    if found.memory is not None:
+        console.say(_peak(found.memory))
     console.say(
         f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
         f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
     )
-    if found.memory is not None:
-        console.say(f"{model.name}: {_peak(found.memory)}")
     console.say_written(written)
 
 
