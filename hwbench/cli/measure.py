@@ -165,7 +165,8 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
 
     first = done[0]
     formats = len({str(d["model"]) for d in done}) < len(done)
-    names = [str(d["dtype"]) if formats else str(d["model"]) if len(done) > 1 else "value" for d in done]
+    several = len({str(d["model"]) for d in done}) > 1
+    names = [" ".join([str(d["model"])] * several + [str(d["dtype"])] * formats) or "value" for d in done]
     cells = [measure_page.lines(d) for d in done]
     rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
     where = "" if first["device"] == local_name() else f"{first['device']}, "
@@ -176,7 +177,7 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
         for note in d["notes"]:
             console.say(f"{d['model']}: {note}")
     for d, name in zip(done, names, strict=True):
-        who = f"{d['model']} {name}" if formats else str(d["model"])
+        who = f"{d['model']} {d['dtype']}" if formats else str(d["model"])
         for said in measure_page.comparisons(d):
             console.say(f"{who} {said}")
         if rows := measure_page.kernel_rows(d):

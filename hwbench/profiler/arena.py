@@ -14,8 +14,6 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 STEP, PAGE = 256, 4096
 FIRST_REGION = 1 << 20
 DEAD = 128 << 20
@@ -46,7 +44,8 @@ class Arena:
     """Regions of memory, cut into chunks."""
 
     _regions: list[list[_Chunk]] = field(default_factory=list)
-    _touched: list[np.ndarray] = field(default_factory=list)
+    _touched: list[list[tuple[int, int]]] = field(default_factory=list)
+    """Of each region: spans of pages that were ever given out, apart from each other, in order."""
     _next: int = FIRST_REGION
 
     def allocate(self, size: int) -> _Chunk:
@@ -56,8 +55,7 @@ class Arena:
         if chunk.size >= 2 * wanted or chunk.size - wanted >= DEAD:
             self._cut(chunk, wanted)
         chunk.free = False
-        pages = self._touched[chunk.region]
-        pages[chunk.start // PAGE : -(-(chunk.start + size) // PAGE)] = True
+        self._touch(self._touched[chunk.region], chunk.start // PAGE, -(-(chunk.start + size) // PAGE))
         return chunk
 
     def free(self, chunk: _Chunk) -> None:
@@ -73,7 +71,14 @@ class Arena:
     @property
     def touched_bytes(self) -> int:
         """Of all pages that were ever given out."""
-        return PAGE * sum(int(pages.sum()) for pages in self._touched)
+        return PAGE * sum(end - start for spans in self._touched for start, end in spans)
+
+    @staticmethod
+    def _touch(spans: list[tuple[int, int]], start: int, end: int) -> None:
+        apart = [each for each in spans if each[1] < start or each[0] > end]
+        joined = [each for each in spans if not (each[1] < start or each[0] > end)]
+        whole = (min([start, *(a for a, _ in joined)]), max([end, *(b for _, b in joined)]))
+        spans[:] = sorted([*apart, whole])
 
     def _best(self, wanted: int) -> _Chunk | None:
         fitting = [each for chunks in self._regions for each in chunks if each.free and each.size >= wanted]
@@ -85,7 +90,7 @@ class Arena:
             self._next *= 2
         chunk = _Chunk(len(self._regions), 0, self._next)
         self._regions.append([chunk])
-        self._touched.append(np.zeros(-(-self._next // PAGE), bool))
+        self._touched.append([])
         if not doubled:
             self._next *= 2
         return chunk

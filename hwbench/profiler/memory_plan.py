@@ -123,7 +123,7 @@ def lifetimes(
     last: dict[str, int] = {}
     reads = _last_reads(executed, results)
     for step, each in enumerate(executed):
-        shared = _shared(each, step, owner, size, reads, results)
+        shared = _shared(each, step, owner, size, last, results)
         for i, (name, met) in enumerate(zip(each.node.output, each.outputs, strict=True)):
             if not name or met is None:
                 continue
@@ -153,7 +153,7 @@ def _shared(
     step: int,
     owner: Mapping[str, str],
     size: Mapping[str, int],
-    reads: Mapping[str, int],
+    last: Mapping[str, int],
     results: Sequence[str],
 ) -> str | None:
     """The buffer that a node's first output lies in, where it is that of an input."""
@@ -167,9 +167,7 @@ def _shared(
         return None
     for name, met in zip(each.node.input, each.inputs, strict=True):
         own = owner.get(name)
-        if own is None or met is None or _bytes(met) != _bytes(output) or size[own] != _bytes(output):
-            continue
-        if all(reads.get(other, 0) <= step for other, where in owner.items() if where == own):
+        if own is not None and _bytes(met) == _bytes(output) == size[own] and last[own] <= step:
             return own
     return None
 
