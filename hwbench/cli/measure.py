@@ -164,8 +164,8 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     from hwbench.study import measure_page
 
     first = done[0]
-    formats = len({str(d["model"]) for d in done}) < len(done)
-    several = len({str(d["model"]) for d in done}) > 1
+    formats = len({str(d["dtype"]) for d in done}) > 1
+    several = len(done) > 1 and (not formats or len({str(d["model"]) for d in done}) > 1)
     names = [" ".join([str(d["model"])] * several + [str(d["dtype"])] * formats) or "value" for d in done]
     cells = [measure_page.lines(d) for d in done]
     rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
