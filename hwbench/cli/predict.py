@@ -69,7 +69,16 @@ def run(
     }
     if model is not None and memory:
         with options.runnable(context):
-            _memory(model, runtime, options.setting(dtype, 1, threads), batch, options.shapes(shape), options.fills(fill), json)
+            _memory(
+                model,
+                runtime,
+                options.setting(dtype, 1, threads),
+                batch,
+                options.shapes(shape),
+                options.fills(fill),
+                wide,
+                json,
+            )
     elif model is not None:
         with options.runnable(context):
             _model(
@@ -163,6 +172,7 @@ def _memory(
     batch: int | None,
     shapes: Mapping[str, Sequence[int]],
     fills: Mapping[str, float],
+    wide: bool,
     json: bool,
 ) -> None:
     import hwbench
@@ -184,7 +194,7 @@ def _memory(
         {"part": "  inputs", "MB": (peak.run_bytes - plan.held_bytes - plan.arena_bytes) / 1e6},
         {"part": "  activations, results", "MB": plan.arena_bytes / 1e6},
     ]
-    console.table("The larger of making the session and running it, above the first two", rows)
+    console.table("The larger of making the session and running it, above the first two", rows, wide=wide)
     console.say(f"{model.name}: {_peak(peak)}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hwbench.core.errors import UsageError
 from hwbench.device.target import Target
 from hwbench.network.graph import Network, Workload
 from hwbench.network.op import base as ops
@@ -45,7 +46,13 @@ class SpaceMemory:
     """The peak of every architecture of a space, in bytes."""
 
     def __init__(self, space: Space, target: Target) -> None:
-        """Takes every op of the space apart, each by itself."""
+        """Takes every op of the space apart, each by itself.
+
+        Raises:
+            UsageError: the runtime does not tell its memory, or not in that number format.
+        """
+        if target.setting.dtype != "fp32":
+            raise UsageError(f"Peak memory is told of networks in fp32, not in {target.setting.dtype}; leave out --dtype.")
         self._library = library_bytes(target.runtime)
         networks = [ops.single(spec) for spec in slots.distinct_specs(space)]
         specs = slots.distinct_specs(space)
