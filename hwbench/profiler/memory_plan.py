@@ -24,11 +24,14 @@ from hwbench.profiler.arena import Span
 from hwbench.profiler.executed_nodes import Execution, Met
 from hwbench.profiler.kernel_statement import type_of
 
-IN_PLACE = frozenset(
-    ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "Abs", "Neg", "Sqrt", "Floor", "Ceil", "Reciprocal", "Not", "Elu",
-     "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Selu", "Add", "Sub", "Mul", "Div", "Sum")
-)  # fmt: skip
-"""Kernels that write over an input which nobody reads later."""
+IN_PLACE: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "Elu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Selu",
+         "Celu", "ThresholdedRelu", "Cast"), (0,),
+    ),
+    "com.microsoft.nchwc.Conv": (3,), "com.microsoft.FusedConv": (3,),
+}  # fmt: skip
+"""Kernel -> inputs over which it may write where nobody reads them later; sums and products of tensors never do on a CPU."""
 PACKED: Mapping[str, tuple[int, ...]] = {
     "MatMul": (1,), "Gemm": (1,), "com.microsoft.FusedMatMul": (1,), "com.microsoft.FusedGemm": (1,), "ConvTranspose": (1,),
     "com.microsoft.Attention": (1,), "com.microsoft.QAttention": (1,), "com.microsoft.DynamicQuantizeMatMul": (1,),
@@ -163,11 +166,9 @@ def _shared(
         return None
     if kind in VIEWS:
         return owner.get(each.node.input[0])
-    if kind not in IN_PLACE:
-        return None
-    for name, met in zip(each.node.input, each.inputs, strict=True):
-        own = owner.get(name)
-        if own is not None and _bytes(met) == _bytes(output) == size[own] and last[own] <= step:
+    for i in IN_PLACE.get(kind, ()):
+        own = owner.get(each.node.input[i]) if i < len(each.node.input) else None
+        if own is not None and _bytes(each.inputs[i]) == _bytes(output) == size[own] and last[own] <= step:
             return own
     return None
 
