@@ -34,6 +34,7 @@ _PARTS = {
     "make_space": "space.make_space",
     "make_strategy": "optimize.strategy.base",
     "latency": "predictor.latency",
+    "peak_memory": "predictor.peak_memory",
     "latency_loss": "optimize.latency_loss",
     "reward": "optimize.reward",
 }

@@ -10,6 +10,7 @@ from hwbench.optimize.strategy.base import make_strategy as make_strategy
 from hwbench.predictor.few_shot.transfer import transfer as transfer
 from hwbench.predictor.fit import fit as fit
 from hwbench.predictor.latency import latency as latency
+from hwbench.predictor.peak_memory import peak_memory as peak_memory
 from hwbench.predictor.predict import predict as predict
 from hwbench.predictor.rebuild import rebuild as rebuild
 from hwbench.profiler.measure import measure as measure

@@ -137,6 +137,30 @@ LATER: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
 """Chosen after the predictor was frozen; no error on them was looked at before (that their kernels are covered, was)."""
 
 
+def _bert_mini_open() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Four layers of 256, with batch and sequence left open."""
+    import torch
+    import transformers
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            config = transformers.BertConfig(
+                hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
+            )
+            self.model = transformers.BertModel(config)
+
+        def forward(self, input_ids: Any) -> Any:
+            return _first(self.model, input_ids)
+
+    sides = {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("sequence", min=2, max=512)}
+    return Encoder().eval(), (torch.randint(0, 1000, (2, TOKENS)),), {"input_ids": sides}
+
+
+OPEN: dict[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]] = {"bert-mini-open": _bert_mini_open}
+"""Models that leave sides open, with what torch is told of them: for sweeps, and for sessions whose shapes change."""
+
+
 def export(folder: Path, names: Sequence[str]) -> None:
     """Writes the models that the folder lacks, each in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,10 +177,13 @@ def _export_one(folder: Path, name: str) -> None:
     import torch
 
     torch.manual_seed(0)
-    module, inputs = {**MODELS, **LATER}[name]()
+    module, inputs, *sides = {**MODELS, **LATER, **OPEN}[name]()
     target = folder / f"{name}.onnx"
     with torch.no_grad():
-        torch.onnx.export(module, inputs, str(target.with_suffix(".part")), dynamo=True, external_data=False, verbose=False)
+        torch.onnx.export(
+            module, inputs, str(target.with_suffix(".part")), dynamo=True, external_data=False, verbose=False,
+            dynamic_shapes=sides[0] if sides else None,
+        )  # fmt: skip
     target.with_suffix(".part").replace(target)
 
 

@@ -196,6 +196,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "predict": Verb(
         (
+            _mode("model memory runtime threads batch shape fill wide json", "MODEL.onnx --memory", "memory", "model"),
             _mode(f"model out shape fill measure_missing layers statistic wide json {TARGET}", "MODEL.onnx", "model"),
             _mode(
                 "predictor device source out dtype workspace wide json",
@@ -229,12 +230,12 @@ VERBS: Mapping[str, Verb] = {
     ),
     "rebuild": _one("predictors tables workspace wide json"),
     "measure": _one(
-        f"models strict scenario shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",
-        Only(("strict",), "with --dtype int8", lambda given: given.get("dtype") == "int8"),
+        f"models strict scenario sweep shape fill against fail_if_slower out raw wide {TARGET} {EFFORT}",
+        Only(("strict",), "with --dtype int8", lambda given: "int8" in (given.get("dtype") or ())),
         Only(
             ("fail_if_slower",),
             "with --against LAST or a second model",
-            lambda given: "against" in given or len(given.get("models") or ()) > 1,
+            lambda given: "against" in given or len(given.get("models") or ()) > 1 or len(given.get("dtype") or ()) > 1,
         ),
         Only(("raw",), "with --json or --out FILE.json", _json_written),
     ),

@@ -90,6 +90,23 @@ def shapes(given: list[str] | None) -> dict[str, list[int]]:
     return found
 
 
+def sweep(given: list[str] | None) -> dict[str, list[int]]:
+    """Axis -> sizes, as --sweep gives them."""
+    from hwbench.core.errors import UsageError
+
+    found: dict[str, list[int]] = {}
+    for text in given or []:
+        axis, _, sizes = text.rpartition("=")
+        _refuse_twice("--sweep", axis, found)
+        try:
+            found[axis] = [int(size) for size in sizes.split(",")]
+        except ValueError:
+            axis = ""
+        if not axis:
+            raise UsageError(f"--sweep '{text}' is not understood; write sequence=8,32,128.")
+    return found
+
+
 def fills(given: list[str] | None) -> dict[str, float]:
     """Input -> the number it is filled with, as --fill gives them."""
     from math import isfinite

@@ -17,9 +17,21 @@ TOO_SLOW = 6
 """What the command ends with if --fail-if-slower says so; other codes are those of errors (core/errors.py)."""
 
 Models = Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="int8 or fp16: measure a converted copy.")]
+Dtype = Annotated[
+    list[str] | None,
+    typer.Option("--dtype", help="int8 or fp16: measure a converted copy. Several are compared, kernel by kernel."),
+]
 Scenario = Annotated[
-    str, typer.Option("--scenario", help="back-to-back, paced-20ms (idle gap before every run) or cold (caches emptied).")
+    str,
+    typer.Option(
+        "--scenario",
+        help="back-to-back, paced-20ms (idle gap before every run), cold (caches emptied) or changing-shapes (one session, "
+        "points of --sweep in drawn order).",
+    ),
+]
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option("--sweep", help="AXIS=1,8: measure at each size of batch, threads or an open side; repeat for a grid."),
 ]
 MaxProcesses = Annotated[int | None, typer.Option("--max-processes", help="Cap on fresh worker processes.")]
 MaxSeconds = Annotated[
@@ -52,6 +64,7 @@ def run(
     dtype: Dtype = None,
     strict: Strict = False,
     scenario: Scenario = "back-to-back",
+    sweep: Sweep = None,
     shape: options.Shapes = None,
     fill: options.Fills = None,
     against: Against = None,
@@ -96,7 +109,10 @@ def run(
                 against=against,
                 fail_if_slower=allowed,
                 workspace=workspace,
-                policy=_policy(len(models), precision, max_processes, max_seconds, seed),
+                sweep=options.sweep(sweep),
+                policy=_policy(
+                    1 if sweep else len(models) * max(1, len(set(dtype or []))), precision, max_processes, max_seconds, seed
+                ),
                 tick=tick,
             )
     except NothingBefore as error:
@@ -111,7 +127,12 @@ def run(
     if json:
         console.emit_json(document)
     else:
-        _print(done, f"{runtime}, {done[0]['dtype']}, {threads} thread(s), {scenario}", wide)
+        formats = " and ".join(dict.fromkeys(str(each["dtype"]) for each in done))
+        how = f"{runtime}, {formats}, {threads} thread(s), {scenario}"
+        if sweep:
+            _print_points(done, how, wide)
+        else:
+            _print(done, how, wide)
         console.say_written(written)
     if any(each.get("too_slow") for each in done):
         accept = options.typed(context, without=("fail_if_slower",)) if str(against).upper() == LAST else ""
@@ -143,7 +164,9 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     from hwbench.study import measure_page
 
     first = done[0]
-    names = [str(d["model"]) if len(done) > 1 else "value" for d in done]
+    formats = len({str(d["dtype"]) for d in done}) > 1
+    several = len(done) > 1 and (not formats or len({str(d["model"]) for d in done}) > 1)
+    names = [" ".join([str(d["model"])] * several + [str(d["dtype"])] * formats) or "value" for d in done]
     cells = [measure_page.lines(d) for d in done]
     rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
     where = "" if first["device"] == local_name() else f"{first['device']}, "
@@ -153,9 +176,24 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
         console.say(f"{d['model']}: {d['verdict']}: {d['reason']}")
         for note in d["notes"]:
             console.say(f"{d['model']}: {note}")
-    for d in done:
+    for d, name in zip(done, names, strict=True):
+        who = f"{d['model']} {d['dtype']}" if formats else str(d["model"])
         for said in measure_page.comparisons(d):
-            console.say(f"{d['model']} {said}")
+            console.say(f"{who} {said}")
+        if rows := measure_page.kernel_rows(d):
+            heads = {"kernel": "kernel, output", "times": "times", "first": f"{names[0]} ms", "other": f"{name} ms"}
+            console.table(f"Kernels of {who}, what differs most first", rows, {**heads, "answer": "", "why": "why"}, wide)
+
+
+def _print_points(done: list[dict[str, Any]], how: str, wide: bool) -> None:
+    """A row for every point of a sweep, and what holds for all."""
+    from hwbench.study import sweep_page
+
+    title = f"{Path(str(done[0]['model'])).name}: {done[0]['device']}, {how}"
+    more = "p90" if sweep_page.is_changing(done) else "session first"
+    console.table(title, sweep_page.rows(done), sweep_page.columns(done), wide, more=more)
+    for said in sweep_page.summary(done):
+        console.say(said)
 
 
 def _say_too_slow(done: list[dict[str, Any]], allowed: str, accept: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,9 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 
 if TYPE_CHECKING:
+    from hwbench.network.spec import Setting
     from hwbench.predictor.model_latency import ModelLatency
+    from hwbench.predictor.peak_memory import PeakMemory
 
 
 def run(
@@ -44,6 +46,9 @@ def run(
     measure_missing: Annotated[
         bool, typer.Option("--measure-missing", help="Measure kernels of the model that matter and have no row, then go on.")
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="The peak memory of a model alone: no device need have been measured.")
+    ] = False,
     layers: Annotated[int, typer.Option("--layers", help="Slowest kernels of a model to list.")] = 12,
     workspace: options.Workspace = options.HERE,
     statistic: options.Statistic = "min",
@@ -66,7 +71,19 @@ def run(
         "workspace": workspace,
         "statistic": statistic,
     }
-    if model is not None:
+    if model is not None and memory:
+        with options.runnable(context):
+            _memory(
+                model,
+                runtime,
+                options.setting(dtype, 1, threads),
+                batch,
+                options.shapes(shape),
+                options.fills(fill),
+                wide,
+                json,
+            )
+    elif model is not None:
         with options.runnable(context):
             _model(
                 model,
@@ -158,11 +175,53 @@ def _model(model: Path, asked: Mapping[str, Any], layers: int, out: Path | None,
         console.say(f"note: {note}")
     shares = ", ".join(f"{share:.3g} % {price}" for price, share in _percent(found).items())
     console.say(f"from {found.source}; of the latency {shares}")
+    if found.memory is not None:
+        console.say(_peak(found.memory))
     console.say(
         f"{model.name} on {found.device} / {found.runtime} / {found.setting}: {found.latency_ms:.4g} ms "
         f"({found.low_ms:.4g} to {found.high_ms:.4g}, 90 % interval, {found.statistic})"
     )
     console.say_written(written)
+
+
+def _memory(
+    model: Path,
+    runtime: str,
+    setting: Setting,
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int]],
+    fills: Mapping[str, float],
+    wide: bool,
+    json: bool,
+) -> None:
+    import hwbench
+    from hwbench.core.typed_json import encode
+    from hwbench.profiler import onnx_inputs
+
+    with console.progress("reading the model"):
+        peak = hwbench.peak_memory(model, runtime, setting, onnx_inputs.batched(model, shapes, batch), fills)
+    if json:
+        console.emit_json({"model": str(model), "runtime": runtime, **encode(peak)})
+        return
+    plan = peak.plan
+    rows = [
+        {"part": "process (Python, numpy)", "MB": peak.process_bytes / 1e6},
+        {"part": f"{runtime} itself", "MB": peak.runtime_bytes / 1e6},
+        {"part": "making the session", "MB": peak.load_bytes / 1e6},
+        {"part": "running it", "MB": peak.run_bytes / 1e6},
+        {"part": "  of it weights", "MB": plan.held_bytes / 1e6},
+        {"part": "  inputs", "MB": (peak.run_bytes - plan.held_bytes - plan.arena_bytes) / 1e6},
+        {"part": "  activations, results", "MB": plan.arena_bytes / 1e6},
+    ]
+    console.table("The larger of making the session and running it, above the first two", rows, wide=wide)
+    console.say(f"{model.name}: {_peak(peak)}")
+
+
+def _peak(peak: PeakMemory) -> str:
+    return (
+        f"peak memory {peak.peak_bytes / 1e6:.0f} MB ({peak.low_bytes / 1e6:.0f} to {peak.high_bytes / 1e6:.0f}), "
+        f"reached in {peak.when}; the most that activations need at once is {peak.plan.alive_bytes / 1e6:.3g} MB"
+    )
 
 
 def _percent(found: ModelLatency) -> dict[str, float]:

@@ -78,7 +78,7 @@ def run(
         typer.Option(
             "--limit",
             help="NAME=VALUE, the most a cost may be; repeat for several. "
-            "NAME: params_m, macs_m, flops_m, memory_mb (weights), latency_ms@DEVICE or instructions_m@DEVICE.",
+            "NAME: params_m, macs_m, flops_m, memory_mb (weights), peak_memory_mb, latency_ms@DEVICE or instructions_m@DEVICE.",
         ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes that score, where a score is expensive.")] = 1,

@@ -22,10 +22,12 @@ Value = int | str
 DTYPES = ("fp32", "int8", "fp16")
 """Number formats a Setting may ask for; a runtime that computes in another one is an error, not a fallback."""
 AMONG_COPIES = "among-copies"
-SCENARIOS = ("back-to-back", "paced-<gap>ms", "cold", AMONG_COPIES)
-"""How runs follow each other: at once; after an idle gap (`paced-20ms`); after everything was pushed out of the caches; among
-copies of itself with inputs and weights of their own, as a kernel runs inside a network: the near caches hold other things."""
-_SCENARIO = re.compile(rf"back-to-back|cold|paced-[1-9][0-9]{{0,3}}ms|{AMONG_COPIES}")
+CHANGING = "changing-shapes"
+SCENARIOS = ("back-to-back", "paced-<gap>ms", "cold", CHANGING, AMONG_COPIES)
+"""How runs follow each other: at once; after an idle gap (`paced-20ms`); after everything was pushed out of the caches; each
+with shapes of its own, by one session of a whole model; among copies of itself with inputs and weights of their own, as a
+kernel runs inside a network: the near caches hold other things."""
+_SCENARIO = re.compile(rf"back-to-back|cold|paced-[1-9][0-9]{{0,3}}ms|{CHANGING}|{AMONG_COPIES}")
 
 
 @dataclass(frozen=True)

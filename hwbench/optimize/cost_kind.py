@@ -6,8 +6,10 @@
     params_m, macs_m        million parameters (lookup tables included), million multiply-accumulates of one sample
     flops_m                 million FLOPs of one sample: 2 per multiply-accumulate, plus element-wise arithmetic
     memory_mb               megabytes (10^6 bytes) the weights take in the setting's number format; activations not counted
+    peak_memory_mb          the most a process holds that runs it: weights, the largest activations, runtime (peak_memory.py)
 
-Latencies are predictions: their upper bound is compared with a limit, unless asked otherwise. The rest is exact, but for
+Latencies are predictions: their upper bound is compared with a limit, unless asked otherwise. Peak memory is one, too, told
+without a bound (reports/memory-2026-11-19 has its errors). The rest is exact, but for
 instructions, which are as exact as rows add up (reports/targets-2026-11-17: AutoFormer within 0.04 %, small cells of
 NAS-Bench-201 up to 23 % off). How a cost is told once more of finished networks (`recount`) belongs to its kind, too.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -30,12 +33,14 @@ from hwbench.network.graph import Workload
 from hwbench.network.op.base import network_parameters, op_of
 from hwbench.network.spec import OpSpec, Setting
 from hwbench.network.work import ITEM_BYTES, parameter_count, work_of
-from hwbench.optimize.cost import SUM, Cost, latency_cost, op_cost
+from hwbench.optimize.cost import SUM, Cost, latency_cost, least_found, op_cost
 from hwbench.predictor import known, models
 from hwbench.predictor.models import Chosen
+from hwbench.predictor.peak_memory import library_bytes
+from hwbench.predictor.space_memory import SpaceMemory, network_memory
 from hwbench.space import lowering
 from hwbench.space.architectures import Architectures
-from hwbench.space.base import Space
+from hwbench.space.base import Population, Space
 
 LATENCY, UPPER = "latency_ms", "upper_ms"
 """The latency on the device searched for, and its upper bound."""
@@ -265,6 +270,32 @@ def op_kind(
     return CostKind(name, unit, compile, again, lambda space, question: [name])
 
 
+def _peak_memory(space: Space, name: str, question: Question) -> tuple[Cost, None]:
+    """Weights add up and the largest of what runs counts: no sum and no maximum, but made of both."""
+    bytes_of = SpaceMemory(space, question.target)
+
+    def value(population: Population) -> np.ndarray:
+        return bytes_of(population) / 1e6
+
+    least = cache(lambda: least_found(space, value))
+    return Cost(name, "MB", value, lambda population: (value(population),) * 2, least, None, 0.0), None
+
+
+def _peak_memory_again(name: str, finished: Finished) -> Recount:
+    """By the whole network's own graph: what is fused across ops and lives past them is seen."""
+    workloads = [lowering.lower(finished.networks.space, column) for column in finished.networks.population.T]
+    peaks = [network_memory(each, finished.question.target).peak_bytes / 1e6 for each in workloads]
+    return Recount("whole networks' graphs, not run", peaks, why_not="hwbench measure tells the peak of an exported network")
+
+
+def _memory_is_told(space: Space, question: Question) -> list[str]:
+    try:
+        library_bytes(question.target.runtime)
+    except UsageError:
+        return []
+    return ["peak_memory_mb"]
+
+
 def _parameters(workload: Workload) -> int:
     networks = [phase.network for phase in workload.phases]
     return sum(each.size for network in networks for each in network_parameters(network).values())
@@ -310,6 +341,7 @@ KINDS = {
             lambda spec, setting: parameter_count(spec) * ITEM_BYTES[setting.dtype] / 1e6,
             lambda workload, setting: _parameters(workload) * ITEM_BYTES[setting.dtype] / 1e6,
         ),
+        CostKind("peak_memory_mb", "MB", _peak_memory, _peak_memory_again, _memory_is_told),
     )
 }
 """Name -> kind; another cost is one more entry."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hwbench.predictor.peak_memory import PeakMemory
+
 MEASURED, MODELLED, BOUNDED = "measured", "modelled", "bounded"
 PRICES = (MEASURED, MODELLED, BOUNDED)
 """How a kernel's time is known: this very kernel was measured; a model of measured kernels of its family tells it; only the
@@ -63,6 +65,8 @@ class ModelLatency:
     """Of the model's inputs, as it was priced."""
     notes: tuple[str, ...] = ()
     """What a reader must know: a loop's count that data decide, a kernel whose time depends on its data."""
+    memory: PeakMemory | None = None
+    """The most memory it will hold; None where the runtime's is not known before a model runs."""
 
     def __repr__(self) -> str:
         what = f"{self.model} on {self.device}/{self.runtime} ({self.statistic})"

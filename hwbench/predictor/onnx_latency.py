@@ -49,6 +49,7 @@ from hwbench.predictor.model_latency import BOUNDED, MEASURED, ModelLatency
 from hwbench.predictor.model_prices import Priced, price_model, weights_of
 from hwbench.predictor.onnx_space import SpaceKernels, latencies
 from hwbench.predictor.op_latency import OpModel
+from hwbench.predictor.peak_memory import PeakMemory
 from hwbench.profiler import kernel_detection
 from hwbench.profiler.kernel_detection import DetectedKernels as Detected
 from hwbench.profiler.profile import profile_specs
@@ -133,6 +134,7 @@ class OnnxLatency:
             predictor=self.facts(statistic).document(),
             shapes=detected.shapes,
             notes=detected.notes,
+            memory=PeakMemory.where_known(detected.memory, self.target.runtime),
         )
 
     def _undecided(self, detected: Detected, priced: Priced, run: str) -> MissingOps:

@@ -78,7 +78,7 @@ def predict(
     if isinstance(model, str | Path):
         if not str(model).endswith(".onnx") and not Path(model).exists():
             raise UsageError(f"'{model}' is no ONNX file; for architectures of a space give them with arch (--arch).")
-        own = ModelFile(model, _shapes(Path(model), shapes or {}, batch), fills or {})
+        own = ModelFile(model, onnx_inputs.batched(Path(model), shapes or {}, batch), fills or {})
         return _file(own, target, statistic, measure_missing, tick)
     if not callable(getattr(model, "state_dict", None)):
         raise UsageError(f"Cannot predict a {type(model).__name__}: give a space's name, an ONNX file or a torch module.")
@@ -102,11 +102,6 @@ def _file(own: ModelFile, target: Target, statistic: str, measure_missing: bool,
     if measure_missing:
         raise UsageError(f"Kernels cannot be measured on {target.device} by its data sheet; leave out --measure-missing.")
     return on_gpu.predict_file(own, sheet, statistic)
-
-
-def _shapes(path: Path, shapes: Mapping[str, Sequence[int]], batch: int | None) -> Mapping[str, Sequence[int]]:
-    """What an ONNX file's inputs are fixed to, as `hwbench.measure` fixes them."""
-    return shapes if batch is None else onnx_inputs.fixed(path, onnx_inputs.input_sides(path), shapes, batch)
 
 
 def _architectures(

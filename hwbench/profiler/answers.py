@@ -55,6 +55,12 @@ class _Sample(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Change(Record):
+    times_ns: tuple[float, ...]
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Count(Record):
     inner: int
     instructions: tuple[int, ...]
@@ -66,7 +72,7 @@ class _Refusal(Record):
     reason: str
 
 
-KINDS: Mapping[str, type[Record]] = {"hello": _Hello, "put": _Put, "load": _Load, "sample": _Sample}
+KINDS: Mapping[str, type[Record]] = {"hello": _Hello, "put": _Put, "load": _Load, "sample": _Sample, "change": _Change}
 
 
 def checked(asked: str, line: bytes) -> dict[str, Any]:

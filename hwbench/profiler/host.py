@@ -173,7 +173,7 @@ def start_up(item: Item, plan: Plan) -> StartUp:
     """
     worker = WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
     try:
-        answer = _load(worker, item, plan.policy)
+        answer = load(worker, item, plan.policy)
         if answer["status"] != "ok":
             raise WorkerLost(REFUSED, answer["reason"])
         return StartUp(**{each.name: answer[each.name] for each in fields(StartUp)})
@@ -182,7 +182,7 @@ def start_up(item: Item, plan: Plan) -> StartUp:
         worker.close(kill=True)
 
 
-def _load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
+def load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
     """The worker's answer; a model that cannot be converted here or stored there is a refusal too."""
     try:
         path, digest = item.model()
@@ -307,7 +307,7 @@ class _GroupRun:
         for at, item in enumerate(wanted, start=1):
             self._current = item
             with step(f"loading {at} of {len(wanted)}"):
-                answer = _load(worker, item, self._plan.policy)
+                answer = load(worker, item, self._plan.policy)
             item.release()
             if answer["status"] == "ok":
                 loaded[item.key] = answer

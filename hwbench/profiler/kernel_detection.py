@@ -23,9 +23,11 @@ from hwbench.core.files import scratch_folder
 from hwbench.core.progress import step
 from hwbench.network.kernel_canonical import canonical
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler import memory_plan
 from hwbench.profiler.executed_nodes import Event, Execution, executions, name_nodes
 from hwbench.profiler.kernel_statement import CONTROL, VIEW, Facts, state, type_of
 from hwbench.profiler.light_model import MODEL, lighten, take_in, undeclare
+from hwbench.profiler.memory_plan import MemoryPlan
 from hwbench.profiler.onnx_inputs import OpenInputs, filled
 from hwbench.runtime.base import FreeSides
 
@@ -60,6 +62,8 @@ class DetectedKernels:
     """Kernel types that the model itself does not hold: the runtime's fusions, with their number."""
     shapes: Mapping[str, tuple[int, ...]]
     """Of the model's inputs."""
+    memory: MemoryPlan
+    """What running it asks of memory."""
     notes: tuple[str, ...] = ()
     """What data decided."""
 
@@ -110,7 +114,8 @@ def detect(
         try:
             lighten(model, source.folder)
             taken = _inferred(source) or _run_once(source)
-            original = _types(_read(source.folder / MODEL))
+            original = _read(source.folder / MODEL)
+            memory = _memory(source, *taken[:2], frozenset(tensor.name for tensor in original.graph.initializer))
         except FreeSides as free:
             raise OpenInputs.of(model, free) from None
         except MemoryError as error:
@@ -118,7 +123,7 @@ def detect(
         except (ValueError, OSError, OverflowError) as error:
             raise DataError(f"{model}: {str(error).replace(f'{source.folder}/', '')}") from error
     filled(model, list(taken[1]), source.fills)  # refuses names that no input has
-    return _detected(model, *taken, original)
+    return _detected(model, *taken, _types(original), memory)
 
 
 def _setting(setting: Setting, own_layout: bool) -> dict[str, Any]:
@@ -212,13 +217,17 @@ def _exposed(model: Any) -> bytes:
     return bytes(raw)
 
 
+def _memory(source: _Source, executed: Sequence[Execution], inputs: Values, originals: frozenset[str]) -> MemoryPlan:
+    return memory_plan.plan(source.model.stat().st_size, _read(source.folder / OPTIMISED), originals, executed, inputs)
+
+
 def _types(model: Any) -> set[str]:
     """Node types that the model itself holds."""
     return {type_of(node) for part in (model.graph, *model.functions) for node in part.node}
 
 
 def _detected(
-    path: Path, executed: Sequence[Execution], inputs: Values, notes: tuple[str, ...], original: set[str]
+    path: Path, executed: Sequence[Execution], inputs: Values, notes: tuple[str, ...], original: set[str], memory: MemoryPlan
 ) -> DetectedKernels:
     kernels = tuple(_kernel(each) for each in executed)
     if not kernels:
@@ -227,7 +236,8 @@ def _detected(
     for kernel in kernels:
         if kernel.type not in original and kernel.spec is not None and kernel.spec["type"] != VIEW:
             fused[kernel.type] = fused.get(kernel.type, 0) + 1
-    return DetectedKernels(path, kernels, fused, {name: tuple(shape) for name, (shape, _) in inputs.items()}, notes)
+    shapes = {name: tuple(shape) for name, (shape, _) in inputs.items()}
+    return DetectedKernels(path, kernels, fused, shapes, memory, notes)
 
 
 def _kernel(each: Execution) -> DetectedKernel:

@@ -114,6 +114,11 @@ def fixed(path: Path, sides: Sides, given: Mapping[str, Sequence[int]], batch: i
         raise UsageError(f"{path}: {error}") from None
 
 
+def batched(path: Path, shapes: Mapping[str, Sequence[int]], batch: int | None) -> Mapping[str, Sequence[int]]:
+    """What a file's inputs are fixed to where a batch is given; else the shapes as they are, and the file is not read."""
+    return shapes if batch is None else fixed(path, input_sides(path), shapes, batch)
+
+
 def _batched(path: Path, sides: Sides, given: Mapping[str, Sequence[int]], batch: int) -> Sides:
     """With the batch as the first side of what is not given, and wherever that side's name stands."""
     first = {name: own[0] for name, own in sides.items() if own and name not in given}

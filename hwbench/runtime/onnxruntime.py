@@ -23,6 +23,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ Kernels = Sequence["tuple[str, set[str]]"]
 """(kernel, element types it read) in running order."""
 
 
-AMONG_COPIES = "among-copies"
-"""The scenario of single kernels (hwbench.network.spec, which runtimes do not know)."""
+AMONG_COPIES, CHANGING = "among-copies", "changing-shapes"
+"""The scenarios of single kernels and of sessions that fix no side (hwbench.network.spec, which runtimes do not know)."""
 KERNEL_TIME = "_kernel_time"
 """How the events end that onnxruntime's profiler writes when a node has run."""
 RUN_LIMIT_S = 120.0
@@ -80,12 +81,20 @@ WRONG_SIDE = "invalid dimensions for output"
 class OnnxruntimeSession:
     """A session whose inputs and outputs are bound once, where onnxruntime can bind them."""
 
-    def __init__(self, session: Any, inputs: Mapping[str, np.ndarray], computes: str = "") -> None:
-        import onnxruntime as ort
-
+    def __init__(
+        self, session: Any, inputs: Mapping[str, np.ndarray], computes: str = "", high: High = MappingProxyType({})
+    ) -> None:
         self.computes = computes
         """What of it is in the number format asked for; empty where all is."""
         self._session = session
+        self._high = high
+        self._bind(inputs)
+
+    def _bind(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """These inputs, and outputs that the first run allocates."""
+        import onnxruntime as ort
+
+        session = self._session
         self._inputs = inputs  # a binding reads the arrays where they lie, and before onnxruntime 1.31 did not keep them
         self._results: list[Any] = []
         # Sequences, optional values and texts have no buffer that could be bound.
@@ -95,6 +104,10 @@ class OnnxruntimeSession:
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
         for output in session.get_outputs():
             self._binding.bind_output(output.name, "cpu")
+
+    def reshape(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Other inputs, of these shapes, for a session that fixes no side."""
+        self._bind(_inputs(self._session, self._high, shapes))
 
     def run(self) -> None:
         """One inference."""
@@ -188,7 +201,9 @@ class Onnxruntime:
         self._require_provider()
         free: dict[str, int] = {}
         computes = ""
-        if shapes:  # the names of free sides are the model's: a session without optimisation or packed weights tells them
+        if (
+            shapes and setting.get("scenario") != CHANGING
+        ):  # the names of free sides are the model's: a session without optimisation or packed weights tells them
             light = _options(setting, {})
             light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
             light.add_session_config_entry("session.disable_prepacking", "1")
@@ -209,7 +224,7 @@ class Onnxruntime:
                 session = _open(path, _options(setting, {}))
             inputs = _inputs(session, high, shapes)
             alone = setting.get("scenario") == AMONG_COPIES
-            return OnnxruntimeSession(session, with_levels(inputs) if alone else inputs, computes)
+            return OnnxruntimeSession(session, with_levels(inputs) if alone else inputs, computes, high)
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
             session = _open(path, options, self._provider)
@@ -217,6 +232,30 @@ class Onnxruntime:
             require_provider(self._provider, _executed_nodes(path, spare, high, shapes, self._provider))
             raise
         return DeviceSession(session, _inputs(session, high, shapes), computes)
+
+    def timed(
+        self, path: str, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]], runs: int
+    ) -> list[tuple[str, str, tuple[str, ...], tuple[Any, ...], float]]:
+        """Every node of so many runs, as (name, type, element types read, outputs, shortest time in ms), by its own profiler.
+
+        It tells whole microseconds and slows a model by about a tenth: for shares, not for latencies.
+        """
+        free = fixed_shapes(_declared(_open(path, _plainest(setting))), shapes)[1]
+        _, nodes = _run_profiled(path, _options(setting, free), high, shapes, self._provider, runs)
+        best: dict[str, dict[str, Any]] = {}
+        for node in nodes:
+            if node["name"] not in best or node["dur"] < best[node["name"]]["dur"]:
+                best[node["name"]] = node
+        return [
+            (
+                node["name"],
+                node["op_name"],
+                tuple(sorted({kind for value in node["input_type_shape"] for kind in value})),
+                _met(node["output_type_shape"]),
+                node["dur"] / 1e3,
+            )
+            for node in best.values()
+        ]
 
     def optimise(
         self, path: str, target: str, setting: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
@@ -362,9 +401,9 @@ def _executed_nodes(
 
 
 def _run_profiled(
-    path: str, options: Any, high: High, shapes: Mapping[str, Sequence[int]], provider: str
+    path: str, options: Any, high: High, shapes: Mapping[str, Sequence[int]], provider: str, runs: int = 1
 ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """(the inputs, what onnxruntime's profiler tells of every node) of one run."""
+    """(the inputs, what onnxruntime's profiler tells of every node) of one run, or of several."""
     import onnxruntime as ort
 
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
@@ -377,7 +416,8 @@ def _run_profiled(
         given_up.daemon = True
         given_up.start()
         try:
-            session.run(None, inputs, run)
+            for _ in range(runs):
+                session.run(None, inputs, run)
         except Exception as error:
             if run.terminate:
                 raise ValueError(
@@ -388,7 +428,7 @@ def _run_profiled(
             given_up.cancel()
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     nodes = [event for event in events if event["cat"] == "Node" and event["name"].endswith(KERNEL_TIME)]
-    return inputs, [{**event["args"], "name": event["name"][: -len(KERNEL_TIME)]} for event in nodes]
+    return inputs, [{**event["args"], "name": event["name"][: -len(KERNEL_TIME)], "dur": event["dur"]} for event in nodes]
 
 
 def require_provider(provider: str, nodes: Sequence[Mapping[str, Any]]) -> None:

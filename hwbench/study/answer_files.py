@@ -4,6 +4,7 @@
     hwbench predict MODEL.onnx --out kernels.csv                  one row per kernel and one for the calibration, ms
     hwbench predict --space bert --arch a.json --out answers.csv  one row per architecture, ms
     hwbench measure MODEL.onnx --out measured.html                a page to look at (measure_page.py); .csv: one row per model
+    hwbench measure MODEL.onnx --sweep batch=1,8 --out FOLDER     the same of every point, and the picture alone: measure.svg
     hwbench predict ... --out answer.json                         what --json prints
     hwbench predict ... --out FOLDER                              all of these: predict.html, predict.csv, predict.json
 
@@ -24,11 +25,12 @@ from hwbench.core.files import atomic_write, write_json
 from hwbench.core.typed_json import encode
 from hwbench.device import files as devices
 from hwbench.predictor.model_latency import CALIBRATION, ModelLatency
-from hwbench.study import layer_groups
+from hwbench.study import layer_groups, sweep_page
 from hwbench.study.measure_page import measure_page
 from hwbench.study.model_page import model_page
 
 OF_A_MODEL = (".html", ".csv", ".json")
+OF_A_SWEEP = (*OF_A_MODEL, ".svg")
 OF_ARCHITECTURES = (".csv", ".json")
 KERNEL_COLUMNS = ("index", "name", "group", "type", "kernel", "times", "latency_ms", "share", "price", "doubt", "flops",
                   "bytes_moved")  # fmt: skip
@@ -86,8 +88,14 @@ def write_architectures(answers: Sequence[Mapping[str, Any]], document: Any, out
 
 def write_measured(documents: Sequence[Mapping[str, Any]], document: Any, out: Path) -> list[Path]:
     """What was measured of models; `document` is what --json prints of it. Returns what was written."""
-    makers = {".html": lambda: measure_page(documents), ".csv": lambda: measured_csv(documents), ".json": lambda: document}
-    return _write(files(out, OF_A_MODEL, "measure"), makers)
+    swept = sweep_page.is_sweep(documents)
+    makers = {
+        ".html": lambda: sweep_page.sweep_page(documents) if swept else measure_page(documents),
+        ".csv": lambda: sweep_csv(documents) if swept else measured_csv(documents),
+        ".json": lambda: document,
+        ".svg": lambda: sweep_page.picture(documents),
+    }
+    return _write(files(out, OF_A_SWEEP if swept else OF_A_MODEL, "measure"), makers)
 
 
 def _write(paths: Mapping[str, Path], makers: Mapping[str, Callable[[], Any]]) -> list[Path]:
@@ -108,6 +116,12 @@ def measured_csv(documents: Sequence[Mapping[str, Any]]) -> str:
         return json.dumps(value) if isinstance(value, Mapping) else None if value != value else value
 
     return _csv(MEASURED_COLUMNS, ([cell(each[name]) for name in MEASURED_COLUMNS] for each in documents))
+
+
+def sweep_csv(documents: Sequence[Mapping[str, Any]]) -> str:
+    """One row per point."""
+    rows = sweep_page.rows(documents)
+    return _csv(tuple(rows[0]), (list(row.values()) for row in rows))
 
 
 def model_csv(found: ModelLatency) -> str:

@@ -45,10 +45,37 @@ def comparisons(document: Document) -> list[str]:
     found = []
     if first := document.get("compared_with_first"):
         found.append(f"against {first['first']}: {first['answer']}. {first['reason']}")
+    if rows := document.get("kernels_against_first"):
+        sums = {
+            answer: sum(r["other_ms"] - r["first_ms"] for r in rows if r["answer"] == answer) for answer in ("gains", "loses")
+        }
+        found.append(f"in its kernels gains {-sums['gains']:.3g} ms and loses {sums['loses']:.3g} ms (under the profiler)")
     if last := document.get("compared_with_last"):
         also = f"; not as it was then: {', '.join(last['changed'])}" if last["changed"] else ""
         found.append(f"against its last measurement: {last['answer']}. It takes {last['reason']}{also}")
     return found
+
+
+def kernel_rows(document: Document, most: int = 12) -> list[dict[str, Any]]:
+    """How the kernels of a converted model compare with those of the first form, what differs most first; then all others."""
+    rows = document.get("kernels_against_first") or []
+    shown = [
+        {
+            "kernel": f"{row['kernel']} {row['shape']}".strip(),
+            "times": f"{row['first']} / {row['other']}",
+            "first": row["first_ms"],
+            "other": row["other_ms"],
+            "answer": row["answer"],
+            "why": row["why"],
+        }
+        for row in rows[:most]
+    ]
+    if rest := rows[most:]:
+        sums = [sum(row[name] for row in rest) for name in ("first_ms", "other_ms")]
+        shown.append(
+            {"kernel": f"{len(rest)} other kinds", "times": "", "first": sums[0], "other": sums[1], "answer": "", "why": ""}
+        )
+    return shown
 
 
 def measure_page(documents: Sequence[Document]) -> str:
@@ -76,6 +103,7 @@ def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Secti
                   ("quantity", *names), rows),
             Block("notes", "How far they can be trusted", rows=doubts),
         ]),
+        *_kernel_sections(named),
         ("Process by process", [
             Block("picture", "One dot per fresh process: the level it ran at. Where they lie apart, so may the next.",
                   panels=[Panel("levels", picture)]),
@@ -84,6 +112,18 @@ def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Secti
             Block("table", "Machine and files.", ("property", "value"), _facts(documents, names), NO_NUMBERS),
         ]),
     ]  # fmt: skip
+
+
+def _kernel_sections(named: Sequence[tuple[str, Document]]) -> list[Section]:
+    """Kernels of each converted form beside those of the first."""
+    found: list[Section] = []
+    for name, document in named:
+        if rows := kernel_rows(document, most=40):
+            cells = [tuple(ms(value) if isinstance(value, float) else str(value) for value in row.values()) for row in rows]
+            heads = ("kernel and its output", "times", "first [ms]", f"{document['dtype']} [ms]", "answer", "why")
+            caption = "Under the runtime's profiler, for shares: it slows a model by about a tenth."
+            found.append((f"Kernels of {name}", [Block("table", caption, heads, cells)]))
+    return found
 
 
 def _named(sentence: str, document: Document, first: str) -> str:
@@ -119,6 +159,8 @@ def _facts(documents: Sequence[Document], names: Sequence[str]) -> list[tuple[st
 def _names(documents: Sequence[Document]) -> list[str]:
     """File names where they tell models apart, else paths as they were given."""
     short = [plain(PurePath(d["model"]).name) for d in documents]
+    if len({d["dtype"] for d in documents}) == len(documents) > len(set(short)):
+        return [f"{name} {d['dtype']}" for name, d in zip(short, documents, strict=True)]
     return short if len(set(short)) == len(short) else [f"{plain(d['model'])} ({i})" for i, d in enumerate(documents, start=1)]
 
 

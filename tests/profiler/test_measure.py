@@ -18,12 +18,15 @@ from onnx import TensorProto, helper, numpy_helper
 import hwbench
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.device import files
+from hwbench.device.target import Target
 from hwbench.lut.latency import level
 from hwbench.lut.sample import Sample, StartUp
+from hwbench.profiler import changing_shapes
 from hwbench.profiler import measure as profiler_measure
 from hwbench.profiler.measure import COMPARE_POLICY, MEASURE_POLICY, NothingBefore, measure
 from hwbench.profiler.onnx_inputs import OpenInputs, fixed, input_sides
 from hwbench.profiler.plan import Item, Plan
+from hwbench.profiler.variant import Variant
 
 SHORT = replace(
     MEASURE_POLICY, rounds=2, burst_ms=0.1, burst_readings=3, reading_ms=0.0, warmup_ms=0.1, warmup_limit_ms=0.1, canary_ms=0.1,
@@ -354,7 +357,7 @@ def samples(pairs: dict[int, list[tuple[float, float]]]) -> list[Sample]:
 
 def invented(key: str, load_ms: float = 1.0, first_ms: float = 1.0) -> profiler_measure._Model:
     starts = (StartUp(load_ms, first_ms, 0, 0),)
-    return profiler_measure._Model(Path(key), Item(key, {}, lambda: ("", "")), {}, starts)
+    return profiler_measure._Model(Variant(Path(key), Target("here")), Item(key, {}, lambda: ("", "")), starts)
 
 
 A, B = invented("a"), invented("b")
@@ -524,3 +527,60 @@ def test_another_device_cannot_be_measured_from_here(tmp_path):
         measure(model(tmp_path / "a.onnx", 2, 3), device="pi4", workspace=tmp_path)
     with pytest.raises(UsageError, match="Did you mean onnxruntime"):
         measure(model(tmp_path / "a.onnx", 2, 3), runtime="onnxruntim")
+
+
+# Variants: sweeps, shapes that change, number formats
+
+
+def test_every_point_of_a_sweep_has_a_document_of_its_own(tmp_path):
+    path = model(tmp_path / "open.onnx", "batch", "tokens", 4)
+    found = measure(path, sweep={"batch": (1, 2), "tokens": (3, 5)}, policy=ONE)
+    assert [each["point"] for each in found] == [{"batch": b, "tokens": t} for b, t in ((1, 3), (1, 5), (2, 3), (2, 5))]
+    assert [each["shapes"]["x"] for each in found] == [[1, 3, 4], [1, 5, 4], [2, 3, 4], [2, 5, 4]]
+    assert [each["batch"] for each in found] == [1, 1, 2, 2]
+    assert all("compared_with_first" not in each and each["peak_memory_bytes"] > 1e6 for each in found)
+
+
+def test_threads_are_an_axis_as_well(tmp_path):
+    found = measure(product(tmp_path / "m.onnx"), batch=4, sweep={"threads": (1, 2)}, policy=ONE)
+    assert [(each["threads"], each["batch"]) for each in found] == [(1, 4), (2, 4)]
+
+
+def test_a_session_meets_every_shape_equally_often_in_an_order_of_its_seed(tmp_path):
+    path = model(tmp_path / "open.onnx", "batch", "tokens", 4)
+    (found,) = measure(path, scenario="changing-shapes", sweep={"tokens": (3, 5, 9)}, batch=2, policy=SHORT)
+    order = found["raw"][0]["order"]
+    assert sorted(order) == [point for point in range(3) for _ in range(len(order) // 3)] != order
+    assert all(each["order"] == order for each in found["raw"])
+    assert order == changing_shapes.drawn(3, SHORT.seed) != changing_shapes.drawn(3, SHORT.seed + 1)
+    assert [row["shapes"]["x"] for row in found["by_shape"]] == [[2, 3, 4], [2, 5, 4], [2, 9, 4]]
+    for row in found["by_shape"]:
+        assert 0 < row["latency_median_ms"] <= row["latency_p90_ms"]
+        assert row["first_run_ms"] > 0 < row["staying_median_ms"]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"scenario": "changing-shapes"}, "give one"),
+        ({"scenario": "changing-shapes", "sweep": {"threads": (1, 2)}}, "not of threads"),
+        ({"sweep": {"width": (1, 2)}}, r"--sweep width names no open side of .*; it can be swept over: batch, tokens, threads"),
+        ({"sweep": {"tokens": (2, 2)}}, "different sizes"),
+        ({"sweep": {"tokens": tuple(range(1, 70))}}, "69 points, and at most 64"),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_is_refused(tmp_path, how, said):
+    with pytest.raises(UsageError, match=said):
+        measure(model(tmp_path / "open.onnx", "batch", "tokens", 4), policy=ONE, **how)
+
+
+def test_number_formats_are_compared_kernel_by_kernel(tmp_path):
+    first, other = measure(product(tmp_path / "m.onnx"), batch=16, dtype=["fp32", "int8"], policy=ONE)
+    assert (first["dtype"], other["dtype"]) == ("fp32", "int8")
+    assert other["compared_with_first"]["first"] == first["model"]
+    rows = other["kernels_against_first"]
+    product_row = next(row for row in rows if row["kernel"] == "MatMul")
+    assert (product_row["shape"], product_row["first"], product_row["other"]) == ("16x32", 1, 1)
+    assert "computed in int8" in product_row["why"]
+    assert any(row["kernel"] == "conversions" and row["first"] == 0 < row["other"] for row in rows)
+    assert {row["answer"] for row in rows} <= {"gains", "loses", "same"}

@@ -69,9 +69,9 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
         "accuracy", "active_profiling", "block_search", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat",
-        "kernel_errors", "kernel_spaces", "machine_noise", "objectives", "own_benchmark", "proxies", "pruning",
-        "readme_figures", "real_models", "search", "spaces", "t_razor_search", "table_claims", "targets", "transfer",
-        "trust",
+        "kernel_errors", "kernel_spaces", "machine_noise", "objectives", "own_benchmark", "peak_memory", "proxies",
+        "pruning", "readme_figures", "real_models", "search", "spaces", "t_razor_search", "table_claims", "targets",
+        "threads_and_batch", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -95,6 +95,16 @@ def test_machine_noise(tmp_path):
 
 
 @campaign
+def test_peak_memory(tmp_path):
+    assert "1 architectures: mean error" in run("peak_memory", tmp_path)
+
+
+@campaign
+@pytest.mark.slow  # networks of a space, at three settings
+def test_threads_and_batch(tmp_path):
+    assert "| two threads | nasbench201 | 19 | 4 |" in run("threads_and_batch", tmp_path)
+
+
 @pytest.mark.slow
 def test_compress(tmp_path):
     """Every stage, on a tiny encoder with random weights and on sentences of a few words: two of them need seconds each."""

@@ -50,6 +50,7 @@ class Loaded:
     """A session with what is needed to take readings of it."""
 
     def __init__(self, session: Any, scenario: str, threads: int = 1) -> None:
+        self.session = session
         self.run: Callable[[], None] = session.run
         self.threads = threads
         self.elapsed_ns: Callable[[], float] | None = getattr(session, "elapsed_ns", None)
@@ -153,7 +154,8 @@ class Worker:
 
     def answer(self, message: Mapping[str, Any], requests: BinaryIO | None = None) -> dict[str, Any]:
         """The answer to one request, which may attach what follows it in the pipe; a refusal comes back as a reason."""
-        handler = {"hello": self._hello, "load": self._load, "sample": self._sample}.get(message.get("ask", ""))
+        handlers = {"hello": self._hello, "load": self._load, "sample": self._sample, "change": self._change}
+        handler = handlers.get(message.get("ask", ""))
         try:
             if message.get("ask") == "put" and requests is not None:
                 return self._put(message, requests)
@@ -286,6 +288,19 @@ class Worker:
             "empty_ns": empty,
             **watch.stop(),
         }
+
+    def _change(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """One run at each of many shapes, by the same session; new inputs are drawn and bound beforehand."""
+        session = self._items[message["item"]].session
+        if not hasattr(session, "reshape"):
+            raise ValueError("this runtime cannot change the shapes of a session here")
+        times = []
+        for shapes in message["order"]:
+            session.reshape(shapes)
+            start = perf_counter_ns()
+            session.run()
+            times.append(max(perf_counter_ns() - start, 1))
+        return {"status": "ok", "times_ns": times, "memory_bytes": machine.peak_memory_bytes()}
 
     def _burst(self, item: Loaded, before: float | None, policy: Mapping[str, Any]) -> tuple[list[float], float | None]:
         """A burst and the slower of the canaries around it: a burst is undisturbed if both were."""
