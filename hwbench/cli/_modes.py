@@ -159,6 +159,7 @@ VERBS: Mapping[str, Verb] = {
             _mode(f"model shape fill {TARGET.replace('batch ', '')} again doubtful {EFFORT}", "--model", "model"),
         ),
         (
+            Only(("until",), "with one --device", lambda given: len(given.get("device") or ()) < 2),
             Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),
             Only(
                 ("doubtful",),

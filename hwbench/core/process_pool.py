@@ -117,11 +117,11 @@ def _threads(count: int | None) -> Iterator[None]:
 
 def _start(parts: Sequence[tuple[str, str, str]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first one answers it
-    _end_with_parent()
+    end_with_parent()
     registry.load_again(parts)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Makes a process end when the one that started it does, even by SIGKILL: nobody would ever give it work again."""
     parent = multiprocessing.parent_process()
 

@@ -28,6 +28,7 @@ from hwbench.lut.verdict import in_doubt
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
+from hwbench.profiler import turns
 from hwbench.profiler.live_target import connect
 from hwbench.profiler.model_files import ModelFiles, model_files
 from hwbench.profiler.plan import Item
@@ -110,7 +111,8 @@ def profile_specs(
 ) -> ProfileResult:
     """The same for a list of ops, whoever chose them."""
     started = time.monotonic()
-    setting, live = target.setting, connect(target)
+    with turns.turn():
+        setting, live = target.setting, connect(target)
     path = luts.lut_path(target)
     journal = Journal(journal_path(path))
     with model_files(live) as files:
@@ -122,7 +124,8 @@ def profile_specs(
         plan = live.plan(policy, files.references(), OPS_MEMORY_BYTES)
         folded = {} if again or doubtful else _usable_rows(path, setting)
         taken = measure_into(journal, items, setting, live.environment, plan, tick, again, folded)
-        table = fold.fold(journal, path, live.environment, policy.precision)
+        with turns.turn():
+            table = fold.fold(journal, path, live.environment, policy.precision)
     rows = table.rows_at(setting)
     mine = [rows[spec.key] for spec in specs]
     return ProfileResult(

@@ -1,0 +1,46 @@
+"""Turns on a machine: where several devices that compute on one machine are measured at the same time, one of them works.
+
+A profile of several devices (side_by_side.py) gives each its own process. Those that compute on the same machine (it itself, a
+processor it emulates, a name that leads back to it over ssh) share two locks: who measures holds the one, who comes next the
+other, so that nobody gets two turns while another waits. The system frees both when their process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.core.progress import step
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+_locks: tuple[BaseFileLock, BaseFileLock] | None = None
+"""(who measures, who comes next); None where this process has its machine for itself."""
+
+
+def share(path: Path) -> None:
+    """From now on this process takes turns with all that share the same path."""
+    from filelock import FileLock
+
+    global _locks
+    _locks = FileLock(path.with_suffix(".now")), FileLock(path.with_suffix(".next"))
+
+
+@contextmanager
+def turn() -> Iterator[float]:
+    """Holds the machine; gives the seconds that were waited for it."""
+    if _locks is None:
+        yield 0.0
+        return
+    began = time.monotonic()
+    now, following = _locks
+    with step("waiting for its turn on this machine"), following:
+        now.acquire()
+    try:
+        yield time.monotonic() - began
+    finally:
+        now.release()
