@@ -21,16 +21,13 @@ from typing import Any, TypeVar
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.executor.base import WorkerLost
 
 T = TypeVar("T")
 TRIES = 2
 """Processes an item may end."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Read by BLAS libraries and torch when they are loaded."""
-
-
-class WorkerLost(BrokenExecutor):
-    """An item ended its process, at every try."""
 
 
 class Workers(Executor):

@@ -18,8 +18,10 @@ from hwbench.core.progress import step
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-_locks: tuple[BaseFileLock, BaseFileLock] | None = None
-"""(who measures, who comes next); None where this process has its machine for itself."""
+Locks = tuple["BaseFileLock", "BaseFileLock"]
+"""(who measures, who comes next)."""
+_locks: Locks | None = None
+"""None where this process has its machine for itself."""
 
 
 def share(path: Path) -> None:
@@ -36,8 +38,15 @@ def turn() -> Iterator[float]:
     if _locks is None:
         yield 0.0
         return
+    with held(_locks) as waited_s:
+        yield waited_s
+
+
+@contextmanager
+def held(locks: Locks) -> Iterator[float]:
+    """Holds the first of them, in its turn."""
     began = time.monotonic()
-    now, following = _locks
+    now, following = locks
     with step("waiting for its turn on this machine"), following:
         now.acquire()
     try:

@@ -138,6 +138,7 @@ CONTRARY = {
     ("profile", "doubtful"): ["--again"],
     ("lut diff", "everything"): ["--json"],
     ("predict", "layers"): ["--json"],
+    **{(verb, "workers"): ["--executor", "ray"] for verb in ("score", "search", "validate")},
     ("search", "proxy"): ["--accuracy", "x"],
 }
 """What must stand there so that an option is not read, where leaving words out does not do it."""
