@@ -1,0 +1,93 @@
+"""Hard knocks: what is lost, doubled, wrong, a traceback or a hang after kills, edits, full disks, lying devices.
+
+    python -m studies.campaign --out reports/campaign-2026-11-19           everything (about an hour)
+    python -m studies.campaign --kills 12 --edits 40 --seconds 20           a little of everything
+
+Everything is drawn by --seed: another seed knocks elsewhere. No figure is a time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hwbench.core.errors import MeasurementError
+from hwbench.core.progress import Tick
+from studies.campaign import edited, faults, jobs, kills, liars, repeats
+from studies.campaign.jobs import Ended
+from studies.campaign.report import report, totals
+from studies.harness import Run, Study
+from studies.options import Option
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@lru_cache(maxsize=1)
+def _base() -> tuple[Path, dict[str, Ended]]:
+    """Where the jobs are, and how each ended that nobody disturbed."""
+    _kept.append(tempfile.TemporaryDirectory(prefix="campaign-"))
+    base = Path(_kept[0].name) / "base"
+    jobs.prepare(base)
+    edited.prepare(base)
+    whole = jobs.undisturbed(base)
+    for name, ended in whole.items():
+        if ended.code != 0:
+            raise MeasurementError(f"{name} fails without being disturbed: {ended.stderr[-500:]}")
+    return base, whole
+
+
+def _stage(title: str, work: Callable[[Run, Path, dict[str, Ended], Tick], Any]) -> Callable[[Run], Any]:
+    def stage(run: Run) -> Any:
+        with run.progress(title) as tick:
+            return work(run, *_base(), tick)
+
+    stage.__doc__ = title
+    return stage
+
+
+STUDY = Study(
+    "campaign",
+    __doc__,
+    "about an hour of two cores",
+    {
+        "kills": _stage(
+            "killing", lambda run, base, whole, tick: kills.kills(base, whole, run.options.kills, run.options.seed, tick)
+        ),
+        "edited": _stage(
+            "editing files", lambda run, base, whole, tick: edited.edited(base, run.options.edits, run.options.seed, 2, tick)
+        ),
+        "faults": _stage(
+            "disturbing", lambda run, base, whole, tick: faults.faults(base, whole, run.options.kills, run.options.seed, tick)
+        ),
+        "liars": _stage(
+            "lying", lambda run, base, whole, tick: liars.liars(base, run.options.kills // 2, run.options.seed, tick)
+        ),
+        "repeats": _stage("repeating", lambda run, base, whole, tick: repeats.repeats(base, run.options.seconds, tick)),
+    },
+    report,
+    (
+        Option("kills", 100, "kills of all verbs together; disturbances and lying devices follow it"),
+        Option("edits", 1000, "edits of each kind of file"),
+        Option("seconds", 1200.0, "how long searches and profiles are repeated"),
+        Option("seed", 0, "what is drawn"),
+    ),
+)
+
+
+def main() -> int:
+    """0 where nothing went wrong."""
+    code = STUDY.main()
+    with suppress(IndexError):
+        _kept[0].cleanup()
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
+
+
+__all__ = ["STUDY", "totals"]
