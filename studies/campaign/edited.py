@@ -71,6 +71,13 @@ def _journal(folder: Path, file: Path) -> Any:
     return sorted(map(str, journal.read()))
 
 
+def _environments(folder: Path, file: Path) -> Any:
+    from hwbench.lut.journal import Journal, journal_path
+
+    found = Journal(journal_path(file.with_name("onnxruntime.parquet"))).environments()
+    return sorted((key, str(environment)) for key, environment in found.items())
+
+
 def _device(folder: Path, file: Path) -> Any:
     from hwbench.device import files
 
@@ -128,7 +135,7 @@ KINDS = (
     Kind("arrays.npz", "fit-whole", "predictors/*/*/arrays.npz", _card),
     Kind("LUT .parquet", "profile-whole", "luts/*/onnxruntime.parquet", _table),
     Kind("samples.jsonl", "profile-whole", "luts/*/onnxruntime.samples.jsonl", _journal),
-    Kind("environments.json", "profile-whole", "luts/*/*environments.json", _journal),
+    Kind("environments.json", "profile-whole", "luts/*/*environments.json", _environments),
     Kind("device .toml", "profile-whole", "devices/*.toml", _device, own=True),
     Kind("architectures .json", "known", "architectures.json", _architectures, own=True),
     Kind("own table .csv", "known", "known.csv", _known, own=True),
