@@ -156,13 +156,14 @@ VERBS: Mapping[str, Verb] = {
     "export": _one("arch out space index batch weights json"),
     "profile": Verb(
         (
-            _mode(f"space {TARGET} level again doubtful until {EFFORT}", "--space", "space"),
-            _mode(f"kernels {TARGET} again doubtful {EFFORT}", "--kernels", "kernels"),
+            _mode(f"space {TARGET} executor level again doubtful until {EFFORT}", "--space", "space"),
+            _mode(f"kernels {TARGET} executor again doubtful {EFFORT}", "--kernels", "kernels"),
             # The batch of a model is a side of its inputs: --shape.
-            _mode(f"model shape fill {TARGET.replace('batch ', '')} again doubtful {EFFORT}", "--model", "model"),
+            _mode(f"model shape fill {TARGET.replace('batch ', '')} executor again doubtful {EFFORT}", "--model", "model"),
         ),
         (
             Only(("until",), "with one --device", lambda given: len(given.get("device") or ()) < 2),
+            Only(("executor",), "without --until, which chooses rows here", lambda given: "until" not in given),
             Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),
             Only(
                 ("doubtful",),

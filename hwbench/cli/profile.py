@@ -59,6 +59,7 @@ def run(
     shape: options.Shapes = None,
     fill: options.Fills = None,
     device: Devices = None,
+    executor: options.Executor = options.USUAL,
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
     batch: options.Batch = 1,
@@ -80,6 +81,7 @@ def run(
     from hwbench.device.target import Target
     from hwbench.predictor.kernel_prices import kernel_setting
     from hwbench.profiler import side_by_side
+    from hwbench.profiler.elsewhere import profile_elsewhere
     from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import needed_specs
 
@@ -98,11 +100,14 @@ def run(
                 specs = _kernels(kernels, model or [], targets[0], options.shapes(shape), options.fills(fill))
             targets = [dataclasses.replace(each, setting=kernel_setting(each.setting)) for each in targets]
         work = side_by_side.Work(specs, policy, again, doubtful)
-        if len(targets) == 1:
+        alone = len(targets) == 1 and executor == options.USUAL
+        if alone:
             done = work.done(targets[0], tick)
-        else:
+        elif executor == options.USUAL:
             answers = side_by_side.profile_side_by_side(work, targets)
-    if len(targets) > 1:
+        else:
+            answers = profile_elsewhere(work, targets, executor)
+    if not alone:
         _say_each(answers, what, context, policy, json)
         return
     if json:

@@ -117,8 +117,7 @@ def profile_specs(
     journal = Journal(journal_path(path))
     with model_files(live) as files:
         items = [_item(spec, setting, files) for spec in specs]
-        if policy.max_seconds is None:
-            policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
+        policy = replace(policy, max_seconds=most_seconds(policy, len(specs)))
         if doubtful:
             policy = replace(policy, patience=0)
         plan = live.plan(policy, files.references(), OPS_MEMORY_BYTES)
@@ -138,6 +137,11 @@ def profile_specs(
         doubtful=doubts(mine),
         seconds=time.monotonic() - started,
     )
+
+
+def most_seconds(policy: Policy, rows: int) -> float:
+    """The time a profile may take beyond its least number of processes."""
+    return max(LEAST_SECONDS, ROW_SECONDS * rows) if policy.max_seconds is None else policy.max_seconds
 
 
 def _usable_rows(path: Path, setting: Setting) -> dict[str, Mapping[str, Any]]:

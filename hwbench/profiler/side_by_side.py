@@ -177,10 +177,8 @@ def _measure(pipe: Connection, work: Work, target: Target, turn: Path | None, pa
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first one answers it
     end_with_parent()
     registry.load_again(parts)
-    if turn is not None:
-        turns.share(turn)
     answer: Answer
-    with progress.watched() as mine, _telling(pipe, mine):
+    with turns.shared(turn), progress.watched() as mine, _telling(pipe, mine):
         try:
             answer = work.done(target)
         except HwbenchError as error:

@@ -24,12 +24,18 @@ _locks: Locks | None = None
 """None where this process has its machine for itself."""
 
 
-def share(path: Path) -> None:
-    """From now on this process takes turns with all that share the same path."""
+@contextmanager
+def shared(path: Path | None) -> Iterator[None]:
+    """In here this process takes turns with all that share the same path; None is alone."""
     from filelock import FileLock
 
     global _locks
-    _locks = FileLock(path.with_suffix(".now")), FileLock(path.with_suffix(".next"))
+    before = _locks
+    _locks = None if path is None else (FileLock(path.with_suffix(".now")), FileLock(path.with_suffix(".next")))
+    try:
+        yield
+    finally:
+        _locks = before
 
 
 @contextmanager
