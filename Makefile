@@ -18,7 +18,7 @@ test: check  ## format, lint, types, import rule, tests; two processes, which ta
 
 campaign: $(VENV)/dev.done  ## what is too long for `make test`: every study, every shipped predictor built again, 500 mutated models, an own accuracy of 0.5 s, every hint (HWBENCH_TABLES=DIR; 15 minutes)
 	$(BIN)/python -c 'import datetime; from hwbench.device.files import local_name; print(datetime.date.today(), local_name())' > reports/campaign.txt
-	HWBENCH_CAMPAIGN=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/studies tests/frozen/test_rebuild_errors.py tests/predictor/test_mutated_models.py tests/optimize/test_search_accuracy.py tests/cli/test_hints.py tests/docs/test_pages.py >> reports/campaign.txt; \
+	HWBENCH_CAMPAIGN=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/studies tests/frozen/test_rebuild_errors.py tests/predictor/test_mutated_models.py tests/optimize/test_search_accuracy.py tests/cli/test_hints.py tests/docs/test_pages.py tests/core/test_executor.py >> reports/campaign.txt; \
 	  code=$$?; tail -n 3 reports/campaign.txt; exit $$code
 
 check: $(VENV)/dev.done

@@ -36,7 +36,6 @@ class RayCluster:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets lie below it, whose paths must be short
         self.environment = {
             **os.environ, "RAY_TMPDIR": str(self.folder), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT),
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_DISABLE_IMPORT_WARNING": "1",
         }  # fmt: skip
         self.environment.pop("RAY_ADDRESS", None)
         self._nodes: list[subprocess.Popen[bytes]] = []

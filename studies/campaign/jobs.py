@@ -110,6 +110,7 @@ class Job:
     """Of so many kills among all."""
 
 
+ACCURACY = "def evaluate(architecture):\n    return 60 + architecture['depth'] + 0.001 * sum(architecture['mlp_ratio'])\n"
 PRELUDE = f"""
 import sys
 from pathlib import Path
@@ -206,9 +207,7 @@ def prepare(base: Path) -> None:
     shutil.copytree(common / "devices", fit / "devices")
     hwbench.profile(SPACE, workspace=fit, policy=Policy(**QUICK))
     (base / "search").mkdir()
-    (base / "search" / "mine.py").write_text(
-        "def evaluate(architecture):\n    return 60 + architecture['depth'] + 0.001 * sum(architecture['mlp_ratio'])\n"
-    )
+    (base / "search" / "mine.py").write_text(ACCURACY)
     importlib.import_module("tests.cells").write(base / "validate" / "tables")
     (base / "transfer").mkdir()
     _cells(base / "transfer")

@@ -17,6 +17,8 @@ from hwbench.core.executor.processes import Processes
 from hwbench.testing import ExecutorContract
 from studies.ray_cluster import RayCluster
 
+LONG = os.environ.get("HWBENCH_CAMPAIGN") == "1"
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
@@ -30,6 +32,7 @@ class TestProcesses(ExecutorContract):
     name = "processes"
 
 
+@pytest.mark.skipif(not LONG, reason="long: make campaign runs it")
 class TestRay(ExecutorContract):
     name = "ray"
 
@@ -84,7 +87,7 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
     pytest.importorskip("ray", reason="ray is not installed")
-    if os.environ.get("HWBENCH_CAMPAIGN") != "1":
+    if not LONG:
         pytest.skip("long: make campaign runs it")
     with pytest.raises(UsageError, match=r"No Ray cluster answers at ray://127\.0\.0\.1:1"):
         make_executor("ray://127.0.0.1:1")
