@@ -34,17 +34,19 @@ def refused(name, arguments):
 sys.addaudithook(refused)
 """
 JUMPS = """
-import datetime, random, time
-drawn = random.Random({seed})
-once, date = time.time, datetime.datetime
-def jumped():
-    return drawn.choice((-3e8, -86400, -1, 0, 1, 86400, 3e8))
-class Clock(date):
-    @classmethod
-    def now(cls, tz=None):
-        return date.fromtimestamp(once() + jumped(), tz)
-time.time = lambda: once() + jumped()
-datetime.datetime = Clock
+def clock():
+    import datetime, random, time
+    drawn = random.Random({seed})
+    once, date = time.time, datetime.datetime
+    def jumped():
+        return drawn.choice((-3e8, -86400, -1, 0, 1, 86400, 3e8))
+    class Clock(date):
+        @classmethod
+        def now(cls, tz=None):
+            return date.fromtimestamp(once() + jumped(), tz)
+    time.time = lambda: once() + jumped()
+    datetime.datetime = Clock
+clock()
 """
 KINDS = ("disk full", "read-only", "clock jumps", "two writers")
 

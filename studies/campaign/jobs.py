@@ -40,54 +40,57 @@ PATIENCE_S, ENDS_S = 240.0, 20.0
 """A job that takes longer hangs; what a job started and left must be gone so soon."""
 MARK = "HWBENCH_CAMPAIGN_JOB"
 HOOKS = """
-import contextlib, json, os, signal, sys
-from hwbench.core import jsonl
-from hwbench.profiler.host import WorkerProcess
+def hooks():
+    import contextlib, json, os, signal, sys
+    from hwbench.core import jsonl
+    from hwbench.profiler.host import WorkerProcess
 
-events, end = [], json.loads(os.environ["CAMPAIGN_END"])
-log = open(os.environ["CAMPAIGN_EVENTS"], "a", buffering=1)
-root = os.environ["CAMPAIGN_ROOT"]
+    events, end = [], json.loads(os.environ["CAMPAIGN_END"])
+    log = open(os.environ["CAMPAIGN_EVENTS"], "a", buffering=1)
+    root = os.environ["CAMPAIGN_ROOT"]
 
-def now(kind, half=lambda: None):
-    events.append(kind)
-    log.write(kind + "\\n")
-    if len(events) == end:
-        half()
-        os.kill(os.getpid(), signal.SIGKILL)
+    def now(kind, half=lambda: None):
+        events.append(kind)
+        log.write(kind + "\\n")
+        if len(events) == end:
+            half()
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def audit(name, arguments):
-    path = str(arguments[0]) if arguments else ""
-    if path.endswith(".events"):
-        return
-    if name == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+") and path.startswith(root):
-        now("open")
-    elif name == "os.rename" and str(arguments[1]).startswith(root):
-        now("rename")
-    elif name == "os.remove" and path.startswith(root):
-        now("remove")
-    elif name == "subprocess.Popen":
-        now("start")
+    def audit(name, arguments):
+        path = str(arguments[0]) if arguments else ""
+        if path.endswith(".events"):
+            return
+        if name == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+") and path.startswith(root):
+            now("open")
+        elif name == "os.rename" and str(arguments[1]).startswith(root):
+            now("rename")
+        elif name == "os.remove" and path.startswith(root):
+            now("remove")
+        elif name == "subprocess.Popen":
+            now("start")
 
-once, asked = jsonl.appending, WorkerProcess.ask
+    once, asked = jsonl.appending, WorkerProcess.ask
 
-@contextlib.contextmanager
-def appending(path):
-    with once(path) as append:
-        def mine(entry):
-            line = json.dumps(entry, separators=(",", ":")).encode() + b"\\n"
-            def half():
-                with open(path, "ab", buffering=0) as stream:
-                    stream.write(line[: len(line) // 2])
-            now("line", half)
-            append(entry)
-        yield mine
+    @contextlib.contextmanager
+    def appending(path):
+        with once(path) as append:
+            def mine(entry):
+                line = json.dumps(entry, separators=(",", ":")).encode() + b"\\n"
+                def half():
+                    with open(path, "ab", buffering=0) as stream:
+                        stream.write(line[: len(line) // 2])
+                now("line", half)
+                append(entry)
+            yield mine
 
-def ask(self, message, *more, **named):
-    now("ask")
-    return asked(self, message, *more, **named)
+    def ask(self, message, *more, **named):
+        now("ask")
+        return asked(self, message, *more, **named)
 
-jsonl.appending, WorkerProcess.ask = appending, ask
-sys.addaudithook(audit)
+    jsonl.appending, WorkerProcess.ask = appending, ask
+    sys.addaudithook(audit)
+
+hooks()
 """
 """Before a job's own lines."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import Future
 
 import pytest
@@ -43,8 +44,8 @@ class Here:
 
 
 @pytest.fixture
-def target(tmp_path) -> Target:
-    files.detect(tmp_path)
+def target(tiny_workspace, tmp_path) -> Target:
+    shutil.copytree(tiny_workspace / "devices", tmp_path / "devices")
     return Target.of(workspace=tmp_path)
 
 
@@ -85,8 +86,8 @@ def test_an_executor_without_devices_is_refused(target):
 
 
 def test_a_device_that_cannot_be_measured_there_says_why(target, fast_policy):
-    described = files.get(target.device, target.workspace.root).path.read_bytes()
-    broken = (target.device, "tensorrt", target.setting)
-    answer, kept = measure_piece(Work(SPECS, fast_policy), broken, described, {})
+    shipped = next(each for each in map(files.read, files.files(target.workspace)) if each.unreachable)
+    asked = (shipped.name, target.runtime, target.setting)
+    answer, kept = measure_piece(Work(SPECS, fast_policy), asked, shipped.path.read_bytes(), {})
     assert isinstance(answer, Failed)
     assert kept == {}

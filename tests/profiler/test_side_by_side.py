@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,10 +42,10 @@ def board(tmp_path_factory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def workspace(board, tmp_path, monkeypatch) -> Path:
+def workspace(board, tiny_workspace, tmp_path, monkeypatch) -> Path:
     """Devices `board` and `again`, two names of one machine over ssh, and `stranger`, which lets nobody in."""
     monkeypatch.setenv("PATH", f"{board.bin}{os.pathsep}{os.environ['PATH']}")
-    (tmp_path / "devices").mkdir()
+    shutil.copytree(tiny_workspace / "devices", tmp_path / "devices")
     for name, host in (("board", "board"), ("again", "behind"), ("stranger", "stranger")):
         document = {
             "schema": 1, "name": name, "kind": KIND, "reach": "ssh", "detected_on": "2026-01-01",
@@ -53,7 +54,6 @@ def workspace(board, tmp_path, monkeypatch) -> Path:
             "ssh": {"host": host, "python": sys.executable, "folder": f"{board.folder}/usual"},
         }  # fmt: skip
         (tmp_path / "devices" / f"{name}.toml").write_text(tomli_w.dumps(document))
-    files.detect(tmp_path)
     return tmp_path
 
 

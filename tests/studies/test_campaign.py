@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.device import files
 from studies.campaign import edited, jobs, kills
 from studies.campaign.edited import ANOTHER, REFUSED, SAME, read_edited
 from studies.campaign.jobs import JOBS, Ended, Job
@@ -20,10 +19,10 @@ JSON = b'{"a": [1, 2.5], "b": "text"}\n'
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
+def base(tiny_workspace, tmp_path_factory) -> Path:
     """What a search needs, and one that nobody disturbed."""
     root = tmp_path_factory.mktemp("campaign")
-    files.detect(root / "common")
+    shutil.copytree(tiny_workspace / "devices", root / "common" / "devices")
     (root / "search").mkdir()
     (root / "search" / "mine.py").write_text(jobs.ACCURACY)
     edited.prepare(root)
