@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,27 +196,23 @@ def _found(module: str, was: str, became: str) -> Mutant:
     raise MeasurementError(f"{module} has no line with {was} any more.")
 
 
-def judged(run: Run) -> dict[str, Any]:
-    """Mutant -> the test that noticed it, or none."""
-    chosen = drawn(run.options.mutants, run.options.seed)
+def judged(run: Run, module: str) -> list[dict[str, Any]]:
+    """Of each mutant of a module the test that noticed it, or none."""
     results = []
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, run.progress("mutating") as tick:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, run.progress(module) as tick:
         copy = Path(folder) / "hwbench"
-        ignored = shutil.ignore_patterns(
-            ".git", ".venv", ".studies", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"
-        )
-        shutil.copytree(ROOT, copy, ignore=ignored, symlinks=True)
-        for module in dict.fromkeys(each.module for each in chosen):
-            if (said := tested(copy, module)) is not None:
-                raise MeasurementError(f"The tests of {module} fail without any mutant: {said}")
-        for at, each in enumerate(chosen):
-            tick(at, len(chosen))
-            path = copy / "hwbench" / f"{each.module}.py"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"), symlinks=True)
+        if (said := tested(copy, module)) is not None:
+            raise MeasurementError(f"The tests of {module} fail without any mutant: {said}")
+        mine = [each for each in drawn(run.options.mutants, run.options.seed) if each.module == module]
+        for at, each in enumerate(mine):
+            tick(at, len(mine))
+            path = copy / "hwbench" / f"{module}.py"
             source = path.read_text()
             path.write_text(each.applied(source))
-            results.append({**asdict(each), "name": each.name, "noticed": tested(copy, each.module)})
+            results.append({**asdict(each), "name": each.name, "noticed": tested(copy, module)})
             path.write_text(source)
-    return {"mutants": results}
+    return results
 
 
 def tested(copy: Path, module: str) -> str | None:
@@ -235,7 +232,7 @@ def tested(copy: Path, module: str) -> str | None:
 
 def report(results: Results, options: Mapping[str, Any]) -> str:
     """How many were noticed, and which were not."""
-    told = results.get("mutants", {}).get("mutants", [])
+    told = [each for found in results.values() for each in found]
     if not told:
         return ""
     left = [each for each in told if each["noticed"] is None]
@@ -266,7 +263,7 @@ STUDY = Study(
     "mutants",
     __doc__,
     "about half an hour of one core",
-    {"mutants": judged},
+    {module: partial(judged, module=module) for module in CENTRAL},
     report,
     (Option("mutants", 69, "how many are drawn"), Option("seed", 0, "which")),
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 def _base() -> tuple[Path, dict[str, Ended]]:
     """Where the jobs are, and how each ended that nobody disturbed."""
     _kept.append(tempfile.TemporaryDirectory(prefix="campaign-"))
-    base = Path(_kept[0].name) / "base"
+    base = Path(_kept[-1].name) / "base"
     jobs.prepare(base)
     edited.prepare(base)
     whole = jobs.undisturbed(base)
@@ -81,8 +80,8 @@ STUDY = Study(
 def main() -> int:
     """0 where nothing went wrong."""
     code = STUDY.main()
-    with suppress(IndexError):
-        _kept[0].cleanup()
+    for folder in _kept:
+        folder.cleanup()
     return code
 
 
