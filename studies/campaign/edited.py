@@ -51,7 +51,7 @@ class Kind:
 def _card(folder: Path, file: Path) -> Any:
     from hwbench.space.sample import sample
 
-    found = hwbench.predict(SPACE, sample(SPACE, 4, seed=0), workspace=folder)
+    found = hwbench.predict(SPACE, sample(SPACE, 4, seed=0).values, workspace=folder)
     return str(found)
 
 
