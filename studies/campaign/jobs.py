@@ -60,8 +60,10 @@ def hooks():
         path = str(arguments[0]) if arguments else ""
         if path.endswith(".events"):
             return
-        if name == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+") and path.startswith(root):
-            now("open")
+        if name == "open" and path.startswith(root):
+            mode, flags = arguments[1:]
+            if set(mode) & set("wax+") if mode else flags & os.O_CREAT:
+                now("open")
         elif name == "os.rename" and str(arguments[1]).startswith(root):
             now("rename")
         elif name == "os.remove" and path.startswith(root):
@@ -128,7 +130,7 @@ JOBS = (
         f"hwbench.profile({SPACE!r}, workspace=root, policy=policy)",
         logs=["luts/*/*.samples.jsonl"],
         keys=["key", "process", "round", "edition", "link"],
-        weight=25,
+        weight=28,
     ),
     Job(
         "search",
@@ -145,20 +147,20 @@ JOBS = (
         logs=["out/runs.jsonl"],
         keys=["run"],
         same=["out/summary.json"],
-        weight=12,
+        weight=14,
     ),
     Job(
         "fit",
         f"hwbench.fit({SPACE!r}, workspace=root, networks=4, holdout=4, policy=policy)",
         logs=["luts/*/*.samples.jsonl"],
         keys=["key", "process", "round", "edition", "link"],
-        weight=14,
+        weight=15,
     ),
     Job(
         "transfer",
         "hwbench.transfer(root / 'known.parquet', root / 'measured.parquet', list('abcd'), root / 'predicted.parquet')",
         same=["predicted.parquet"],
-        weight=12,
+        weight=6,
     ),
     Job(
         "compress",
