@@ -1,7 +1,7 @@
 """The tests' own test: one line of a central module changed at a time, and whether its tests notice.
 
     python -m studies.mutants --out reports/mutants-2026-11-19
-    python -m studies.mutants --mutants 6 --tiny
+    python -m studies.mutants --stage core/stats             of one module alone
 
 Mutants are drawn by --seed from the syntax trees of CENTRAL, as many of each module: a comparison, an operator, a number, a
 truth or a word of the logic is another one. Each is written into a copy of the repository, where the tests of that module run,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import Tick
 from studies.campaign import edited, faults, jobs, kills, liars, repeats
 from studies.campaign.jobs import Ended
-from studies.campaign.report import report, totals
+from studies.campaign.report import report
 from studies.harness import Run, Study
 from studies.options import Option
 
@@ -39,10 +40,26 @@ def _base() -> tuple[Path, dict[str, Ended]]:
     return base, whole
 
 
-def _stage(title: str, work: Callable[[Run, Path, dict[str, Ended], Tick], Any]) -> Callable[[Run], Any]:
+@dataclass(frozen=True)
+class _Asked:
+    """How much of everything."""
+
+    kills: int
+    edits: int
+    seconds: float
+    seed: int
+
+    @classmethod
+    def of(cls, run: Run) -> _Asked:
+        """As the command line says; little of it in a trial run."""
+        asked = run.options
+        return cls(6, 4, 1.0, asked.seed) if run.tiny else cls(asked.kills, asked.edits, asked.seconds, asked.seed)
+
+
+def _stage(title: str, work: Callable[[_Asked, Path, dict[str, Ended], Tick], Any]) -> Callable[[Run], Any]:
     def stage(run: Run) -> Any:
         with run.progress(title) as tick:
-            return work(run, *_base(), tick)
+            return work(_Asked.of(run), *_base(), tick)
 
     stage.__doc__ = title
     return stage
@@ -53,19 +70,13 @@ STUDY = Study(
     __doc__,
     "about an hour of two cores",
     {
-        "kills": _stage(
-            "killing", lambda run, base, whole, tick: kills.kills(base, whole, run.options.kills, run.options.seed, tick)
-        ),
-        "edited": _stage(
-            "editing files", lambda run, base, whole, tick: edited.edited(base, run.options.edits, run.options.seed, 2, tick)
-        ),
+        "kills": _stage("killing", lambda asked, base, whole, tick: kills.kills(base, whole, asked.kills, asked.seed, tick)),
+        "edited": _stage("editing files", lambda asked, base, _, tick: edited.edited(base, asked.edits, asked.seed, 2, tick)),
         "faults": _stage(
-            "disturbing", lambda run, base, whole, tick: faults.faults(base, whole, run.options.kills, run.options.seed, tick)
+            "disturbing", lambda asked, base, whole, tick: faults.faults(base, whole, asked.kills, asked.seed, tick)
         ),
-        "liars": _stage(
-            "lying", lambda run, base, whole, tick: liars.liars(base, run.options.kills // 2, run.options.seed, tick)
-        ),
-        "repeats": _stage("repeating", lambda run, base, whole, tick: repeats.repeats(base, run.options.seconds, tick)),
+        "liars": _stage("lying", lambda asked, base, _, tick: liars.liars(base, asked.kills // 2, asked.seed, tick)),
+        "repeats": _stage("repeating", lambda asked, base, _, tick: repeats.repeats(base, asked.seconds, tick)),
     },
     report,
     (
@@ -87,6 +98,3 @@ def main() -> int:
 
 if __name__ == "__main__":
     raise SystemExit(main())
-
-
-__all__ = ["STUDY", "totals"]
