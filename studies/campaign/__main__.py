@@ -72,7 +72,7 @@ STUDY = Study(
     {
         "kills": _stage("killing", lambda asked, base, whole, tick: kills.kills(base, whole, asked.kills, asked.seed, tick)),
         "edited": _stage("editing files", lambda asked, base, _, tick: edited.edited(base, asked.edits, asked.seed, 2, tick)),
-        "faults": _stage("disturbing", lambda asked, *where: faults.faults(*where[:2], asked.kills, asked.seed, where[2])),
+        "faults": _stage("disturbing", lambda ask, base, whole, tick: faults.faults(base, whole, ask.kills, ask.seed, tick)),
         "liars": _stage("lying", lambda asked, base, _, tick: liars.liars(base, asked.kills // 2, asked.seed, tick)),
         "repeats": _stage("repeating", lambda asked, base, _, tick: repeats.repeats(base, asked.seconds, tick)),
     },

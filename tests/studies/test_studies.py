@@ -68,9 +68,9 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "campaign", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors", "kernel_spaces",
-        "machine_noise", "many_machines", "mutants", "objectives", "own_benchmark", "proxies", "readme_figures", "real_models", "search", "spaces",
-        "t_razor_search", "table_claims", "targets", "transfer", "trust",
+        "accuracy", "active_profiling", "campaign", "equal_work", "exact_oracle", "gpu_operators", "hat", "kernel_errors",
+        "kernel_spaces", "machine_noise", "many_machines", "mutants", "objectives", "own_benchmark", "proxies",
+        "readme_figures", "real_models", "search", "spaces", "t_razor_search", "table_claims", "targets", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
