@@ -64,7 +64,7 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 
 $(VENV)/dev.done: $(VENV)/core.done
 	@echo "installing test tools, torch (CPU) and peers into $(VENV) ..."
-	$(PIP) pytest pytest-xdist pytest-benchmark hypothesis moocore crepes ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt,compress]'
+	$(PIP) pytest pytest-xdist pytest-benchmark hypothesis moocore crepes ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt,compress,ray]'
 	touch $@
 
 clean:

@@ -1,7 +1,7 @@
-"""Where architectures are scored: in this process, in others of this machine, or through anyone's own executor.
+"""Where architectures are scored: in this process, in others (core/executor), or through anyone's own executor.
 
 Only names, values and bytes cross the border, and each item is answered alone however many workers there are: so their number
-changes no result. What an executor of one's own loses is asked once more in processes of this machine.
+changes no result. What an executor that breaks leaves unanswered is asked once more in processes of this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from queue import SimpleQueue
 from typing import Any
 
-from hwbench.core.process_pool import WorkerLost, Workers
+from hwbench.core.executor import base as executors
+from hwbench.core.executor.base import USUAL, WorkerLost
 
 LOST = "its process ended, and again"
 """Why an item has no answer (core/process_pool.py)."""
@@ -21,15 +22,28 @@ LOST = "its process ended, and again"
 class Asking:
     """Asks a function about items; `close` ends the processes it started."""
 
-    def __init__(self, workers: int = 1, executor: Executor | None = None) -> None:
-        self.alone = executor is None and workers == 1
-        self._workers, self._executor = workers, executor
-        self._processes: Workers | None = None
+    def __init__(self, workers: int = 1, executor: Executor | str | None = None) -> None:
+        usual = executor in (None, USUAL)
+        self.alone = usual and workers == 1
+        self.elsewhere = not self.alone and (usual or isinstance(executor, str))
+        """Whether other processes are asked, which find parts by their names."""
+        self._workers = workers
+        self._started: list[executors.Executor] = []
+        self._executor: Executor | executors.Executor | None = None
+        if isinstance(executor, str) and not usual:
+            self._executor = self._start(executor)
+        elif not isinstance(executor, str):
+            self._executor = executor
+        self._processes: executors.Executor | None = None
 
     def close(self) -> None:
         """Ends the processes started here."""
-        if self._processes is not None:
-            self._processes.shutdown(cancel_futures=True)
+        for each in self._started:
+            each.shutdown(cancel_futures=True)
+
+    def _start(self, name: str) -> executors.Executor:
+        self._started.append(executors.make_executor(name, self._workers))
+        return self._started[-1]
 
     def each(self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """(index, answer) of every item, as answers come; None for one whose process died at every try."""
@@ -44,7 +58,7 @@ class Asking:
                 yield at, answer
         if left:
             if self._processes is None:
-                self._processes = Workers(self._workers)
+                self._processes = self._start(USUAL)
             futures = {self._processes.submit(function, *items[at]): at for at in sorted(left)}
             for future in _as_they_end(futures):
                 try:
@@ -54,9 +68,9 @@ class Asking:
                 yield futures[future], answer
 
     def _through(
-        self, executor: Executor, function: Callable[..., Any], items: Sequence[tuple[Any, ...]]
+        self, executor: Executor | executors.Executor, function: Callable[..., Any], items: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Any]]:
-        """By the executor given, as far as it answers."""
+        """By that executor, as far as it answers."""
         futures: dict[Future[Any], int] = {}
         broken = False
         try:
@@ -67,6 +81,8 @@ class Asking:
         for future in _as_they_end(futures):
             try:
                 answer = future.result()
+            except WorkerLost:  # as processes of this machine would say
+                yield futures[future], None
             except BrokenExecutor:
                 broken = True
             except CancelledError:
@@ -75,7 +91,7 @@ class Asking:
                 yield futures[future], answer
         if broken:
             self._executor = None  # it takes no more work
-            warnings.warn("The executor given broke; processes of this machine take its place.", RuntimeWarning, stacklevel=4)
+            warnings.warn("The executor broke; processes of this machine take its place.", RuntimeWarning, stacklevel=4)
 
 
 def _as_they_end(futures: dict[Future[Any], int]) -> Iterator[Future[Any]]:

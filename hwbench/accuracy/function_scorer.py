@@ -82,7 +82,7 @@ class FunctionScorer:
         space: Search space.
         folder: Of the search; its journal lies there.
         workers: Processes.
-        executor: Anyone's own, instead of processes here.
+        executor: Name of another than processes here (core/executor), or anyone's own.
         reuse: Folder of another search in the space: what it measured is taken over, what failed there is tried again.
     """
 
@@ -97,13 +97,13 @@ class FunctionScorer:
         space: Space,
         folder: Path,
         workers: int = 1,
-        executor: Executor | None = None,
+        executor: Executor | str | None = None,
         reuse: Path | None = None,
     ) -> None:
-        if workers > 1 and executor is None:
-            own.require_known_elsewhere()
         self._own, self._space, self._path = own, space, folder / JOURNAL_NAME
         self._asking, self._workers = Asking(workers, executor), workers
+        if self._asking.elsewhere:
+            own.require_known_elsewhere()
         self._theirs = Measured() if reuse is None else _to_take_over(reuse, space)
         self._read: Measured | None = None
 

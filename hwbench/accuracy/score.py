@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def score(
     workspace: str | Path = ".",
     workers: int = 1,
     tick: Tick = no_tick,
+    executor: Executor | str | None = None,
 ) -> dict[str, Any]:
     """Scores architectures by one or several proxies; higher is better.
 
@@ -41,6 +43,7 @@ def score(
         workspace: Where measured terms are kept.
         workers: Processes; the scores do not depend on it.
         tick: Progress.
+        executor: Name of another than processes here (`ray`), or anyone's own.
 
     Returns:
         {"space", "proxies": {name: {"unit", "scores", "failed", "start", "notes", "terms", "blocks"}}}: scores in the order
@@ -56,8 +59,8 @@ def score(
     planned, found = len(names) * len(known), {}
     for at, name in enumerate(names):
         part = registry.get("proxy", name)
-        asking = Asking(workers if isinstance(part, NetworkProxy) else 1)
-        if workers > 1:
+        asking = Asking(workers, executor) if isinstance(part, NetworkProxy) else Asking()
+        if asking.elsewhere:
             registry.require_registered("proxy", name)
             registry.require_registered("space", known.space.name)
         try:

@@ -60,7 +60,7 @@ class Scorer:
         proxy: Name.
         space: Name.
         workers: Processes, where a score is expensive.
-        executor: Anyone's own, instead of processes here.
+        executor: Name of another than processes here (core/executor), or anyone's own.
         workspace: Where to keep what proxies that run networks measured; None keeps it in memory alone.
     """
 
@@ -71,13 +71,13 @@ class Scorer:
         proxy: str,
         space: str,
         workers: int = 1,
-        executor: Executor | None = None,
+        executor: Executor | str | None = None,
         workspace: str | Path | None = None,
     ) -> None:
         part, known = registry.get("proxy", proxy), registry.get("space", space)
         self.expensive = bool(getattr(part, "expensive", False))
-        self._asking = Asking(workers, executor)
-        if self.expensive and workers > 1 and executor is None:
+        self._asking = Asking(workers, executor) if self.expensive else Asking()
+        if self.expensive and self._asking.elsewhere:
             registry.require_registered("proxy", proxy)
             registry.require_registered("space", space)
         self._names = (proxy, space)

@@ -229,10 +229,11 @@ def _bar(work: Work) -> Iterator[None]:
     from rich.table import Table
 
     def shown() -> Table:
-        counted, line = work.counted, Table.grid(padding=(0, 1))
-        bar = ProgressBar(counted.planned, counted.taken, width=BAR) if counted else ""
-        line.add_row(work.what, bar, work.told, work.elapsed)
-        return line
+        grid = Table.grid(padding=(0, 1))
+        for far in work.lines:
+            bar = ProgressBar(far.planned, far.taken, width=BAR) if far.planned else ""
+            grid.add_row(far.what, bar, far.told, work.elapsed)
+        return grid
 
     # What others print meanwhile is set above the bar, but never sent from a file to the screen. More refreshes would disturb
     # what is being measured.

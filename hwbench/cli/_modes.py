@@ -131,6 +131,9 @@ def _json_written(given: Given) -> bool:
 NO_JSON = "without --json, which holds all"
 EVERYWHERE = (Only(("wide",), NO_JSON, lambda given: "json" not in given),)
 """What holds for every verb."""
+OWN_WORKERS = Only(
+    ("workers",), "without --executor, which has its own", lambda given: given.get("executor", "processes") == "processes"
+)
 TARGET = "device runtime threads batch dtype workspace"
 EFFORT = "precision max_processes max_seconds seed json"
 
@@ -153,12 +156,14 @@ VERBS: Mapping[str, Verb] = {
     "export": _one("arch out space index batch weights json"),
     "profile": Verb(
         (
-            _mode(f"space {TARGET} level again doubtful until {EFFORT}", "--space", "space"),
-            _mode(f"kernels {TARGET} again doubtful {EFFORT}", "--kernels", "kernels"),
+            _mode(f"space {TARGET} executor level again doubtful until {EFFORT}", "--space", "space"),
+            _mode(f"kernels {TARGET} executor again doubtful {EFFORT}", "--kernels", "kernels"),
             # The batch of a model is a side of its inputs: --shape.
-            _mode(f"model shape fill {TARGET.replace('batch ', '')} again doubtful {EFFORT}", "--model", "model"),
+            _mode(f"model shape fill {TARGET.replace('batch ', '')} executor again doubtful {EFFORT}", "--model", "model"),
         ),
         (
+            Only(("until",), "with one --device", lambda given: len(given.get("device") or ()) < 2),
+            Only(("executor",), "without --until, which chooses rows here", lambda given: "until" not in given),
             Only(("again",), "without --until, which measures what is missing", lambda given: "until" not in given),
             Only(
                 ("doubtful",),
@@ -239,10 +244,11 @@ VERBS: Mapping[str, Verb] = {
         ),
         Only(("raw",), "with --json or --out FILE.json", _json_written),
     ),
-    "score": _one("space arch proxy workers workspace wide json"),
+    "score": _one("space arch proxy workers executor workspace wide json", OWN_WORKERS),
     "search": _one(
         f"space out budget_ms budget {TARGET} strategy objective proxy accuracy reuse tables statistic evaluations gamma plain "
-        "uncertified limit workers seed wide json",
+        "uncertified limit workers executor seed wide json",
+        OWN_WORKERS,
         Only(("proxy",), "without --accuracy, which it would stand in for", lambda given: "accuracy" not in given),
         Only(("reuse",), "with --accuracy FILE.py:NAME", _function),
         Only(("tables",), "with --accuracy and the name of a benchmark", _benchmark),
@@ -257,11 +263,13 @@ VERBS: Mapping[str, Verb] = {
     ),
     "validate": Verb(
         (
-            _mode("table proxy tables workspace workers wide json", "--proxy", "proxy"),
+            _mode("table proxy tables workspace workers executor wide json", "--proxy", "proxy"),
             _mode(
-                "table device cost strategy seeds evaluations setting budget tables out workers wide json", needs="device|cost"
+                "table device cost strategy seeds evaluations setting budget tables out workers executor wide json",
+                needs="device|cost",
             ),
-        )
+        ),
+        (OWN_WORKERS,),
     ),
     "specialise": _one("table budget_percentile device complete tables out wide json"),
     "compress": _one(

@@ -56,6 +56,13 @@ Fills = Annotated[
     list[str] | None,
     typer.Option("--fill", help="name=16000 fills an input with that number (a rate, a length, a switch); repeat for several."),
 ]
+USUAL = "processes"
+Executor = Annotated[
+    str,
+    typer.Option(
+        "--executor", help="Where work is done: processes of this machine, ray (its cluster) or ray://HOST:10001 (another)."
+    ),
+]
 Tables = Annotated[
     Path | None,
     typer.Option(

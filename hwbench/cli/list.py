@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PLURALS = {
     "ops": "op", "spaces": "space", "transports": "transport", "runtimes": "runtime", "regressors": "regressor",
     "predictors": "aggregator", "proxies": "proxy", "objectives": "objective", "strategies": "strategy",
-    "benchmarks": "benchmark",
+    "benchmarks": "benchmark", "executors": "executor",
 }  # fmt: skip
 RENAMED = {"reaches": "transport", "tables": "benchmark"}
 """What kinds were called before: still answered."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hwbench.profiler.kernel_detection import DetectedKernels
     from hwbench.profiler.policy import Policy
     from hwbench.profiler.profile import ProfileResult
+    from hwbench.profiler.side_by_side import Answer
 
 SHOWN = 5
 """Rows that failed, and rows in doubt, that are listed before the rest is only counted."""
@@ -36,6 +37,14 @@ MaxSeconds = Annotated[
 ]
 Again = Annotated[bool, typer.Option("--again", help="Measure anew; older rows stay in the journal (hwbench lut history).")]
 Doubtful = Annotated[bool, typer.Option("--doubtful", help="Go on with rows that were left in doubt, up to --max-processes.")]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        help="'local' or a device's name (hwbench device list); several are measured side by side.",
+        show_default="local",
+    ),
+]
 Until = Annotated[
     str | None,
     typer.Option("--until", help="Most useful rows first, until the networks' error is below, e.g. 'p95 error < 3 %'."),
@@ -49,7 +58,8 @@ def run(
     model: Models = None,
     shape: options.Shapes = None,
     fill: options.Fills = None,
-    device: options.Device = "local",
+    device: Devices = None,
+    executor: options.Executor = options.USUAL,
     runtime: options.Runtime = "onnxruntime",
     threads: options.Threads = 1,
     batch: options.Batch = 1,
@@ -68,34 +78,63 @@ def run(
     """Measure every op a space, or any ONNX model, can need into a lookup table; interrupted, it goes on where it was."""
     import dataclasses
 
-    import hwbench
     from hwbench.device.target import Target
     from hwbench.predictor.kernel_prices import kernel_setting
+    from hwbench.profiler import side_by_side
+    from hwbench.profiler.elsewhere import profile_elsewhere
     from hwbench.profiler.policy import Policy
-    from hwbench.profiler.profile import profile_specs
+    from hwbench.profiler.profile import needed_specs
 
     policy = Policy(precision, min(3, max_processes), max_processes, max_seconds=max_seconds, seed=seed)
-    target = Target.of(device, runtime, options.setting(dtype, batch, threads), workspace)
+    setting = options.setting(dtype, batch, threads)
+    targets = side_by_side.targets(device or ["local"], lambda name: Target.of(name, runtime, setting, workspace))
     if until is not None:
-        _until(until, space or [], target, level, policy, json)
+        _until(until, space or [], targets[0], level, policy, json)
         return
     what = ", ".join(space or []) or ", ".join(path.name for path in model or []) or f"{kernels} kernels asked for"
     with console.progress("profiling") as tick:
         if space:
-            at = {"device": device, "runtime": runtime, "workspace": workspace}
-            how = {"level": level, "policy": policy, "tick": tick, "again": again, "doubtful": doubtful}
-            done = hwbench.profile(space, setting=target.setting, **how, **at)
+            specs = needed_specs(space, level)
         else:
             with options.runnable(context):
-                specs = _kernels(kernels, model or [], target, options.shapes(shape), options.fills(fill))
-            target = dataclasses.replace(target, setting=kernel_setting(target.setting))
-            done = profile_specs(specs, target, policy, tick, again, doubtful)
+                specs = _kernels(kernels, model or [], targets[0], options.shapes(shape), options.fills(fill))
+            targets = [dataclasses.replace(each, setting=kernel_setting(each.setting)) for each in targets]
+        work = side_by_side.Work(specs, policy, again, doubtful)
+        alone = len(targets) == 1 and executor == options.USUAL
+        if alone:
+            done = work.done(targets[0], tick)
+        elif executor == options.USUAL:
+            answers = side_by_side.profile_side_by_side(work, targets)
+        else:
+            answers = profile_elsewhere(work, targets, executor)
+    if not alone:
+        _say_each(answers, what, context, policy, json)
+        return
     if json:
         console.emit_json(dataclasses.asdict(done))
         return
     _say(done, what)
     if done.doubtful:
         _say_how_to_go_on(context, policy)
+
+
+def _say_each(answers: dict[str, Answer], what: str, context: typer.Context, policy: Policy, json: bool) -> None:
+    """What became of every device; the exit code is that of the first that failed."""
+    from hwbench.profiler.side_by_side import Failed
+
+    failed = {device: answer for device, answer in answers.items() if isinstance(answer, Failed)}
+    if json:
+        console.emit_json({"devices": answers})
+    else:
+        for answer in answers.values():
+            if not isinstance(answer, Failed):
+                _say(answer, what)
+        if any(not isinstance(answer, Failed) and answer.doubtful for answer in answers.values()):
+            _say_how_to_go_on(context, policy)
+    for device, answer in failed.items():
+        typer.echo(f"hwbench: {device}: {answer.message}", err=True)
+    if failed:
+        raise typer.Exit(next(iter(failed.values())).exit_code)
 
 
 def _until(goal: str, space: list[str], target: Target, level: str, policy: Policy, json: bool) -> None:

@@ -22,6 +22,7 @@ def run(
     ] = None,
     workspace: options.Workspace = options.HERE,
     workers: Annotated[int, typer.Option("--workers", help="Processes that score.")] = 1,
+    executor: options.Executor = options.USUAL,
     wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
@@ -29,7 +30,7 @@ def run(
     import hwbench
 
     with console.progress("scoring") as tick:
-        done = hwbench.score(space, arch, proxy or ["dss"], workspace, workers=workers, tick=tick)
+        done = hwbench.score(space, arch, proxy or ["dss"], workspace, workers=workers, tick=tick, executor=executor)
     if json:
         console.emit_json(done)
         return

@@ -82,6 +82,7 @@ def run(
         ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes that score, where a score is expensive.")] = 1,
+    executor: options.Executor = options.USUAL,
     seed: options.Seed = 0,
     wide: options.Wide = False,
     json: options.Json = False,
@@ -91,7 +92,7 @@ def run(
 
     asked = {"budget": _budget(budget), "limits": _numbers("--limit", limit), "workspace": workspace}
     how = {"strategy": strategy, "objective": objective, "statistic": statistic, "evaluations": evaluations}
-    by = {"proxy": proxy, "accuracy": accuracy, "reuse": reuse, "tables": tables}
+    by = {"proxy": proxy, "accuracy": accuracy, "reuse": reuse, "tables": tables, "executor": executor}
     where = {"device": device, "runtime": runtime, "setting": options.setting(dtype, batch, threads)}
     more = {"seed": seed, "gamma": gamma, "certified": not plain, "workers": workers, "uncertified": uncertified}
     with console.progress("searching") as tick:

@@ -51,6 +51,7 @@ def run(
     ),
     workspace: options.Workspace = options.HERE,
     workers: Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")] = 1,
+    executor: options.Executor = options.USUAL,
     wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
@@ -62,7 +63,7 @@ def run(
         done = hwbench.validate(
             table, device or (), strategy or ["default"], seeds, evaluations, tables, out, setting or ["paid", "known"],
             budgets=BUDGETS if budget is None else [each for each in budget if each], workers=workers, tick=tick,
-            cost=cost or (), proxy=proxy or (), workspace=workspace,
+            cost=cost or (), proxy=proxy or (), workspace=workspace, executor=executor,
         )  # fmt: skip
     if json:
         console.emit_json(done)

@@ -72,9 +72,10 @@ def _signature(method: Any) -> inspect.Signature | None:
 
 
 def _takes(given: inspect.Signature, wanted: inspect.Signature) -> bool:
-    """Whether a call with all arguments of the contract, by their place, can be made."""
+    """Whether a call with all arguments of the contract can be made, by their place where the contract leaves that open."""
+    by_name = {name for name, each in wanted.parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
     try:
-        given.bind(*wanted.parameters)
+        given.bind(*(name for name in wanted.parameters if name not in by_name), **dict.fromkeys(by_name))
     except TypeError:
         return False
     return True

@@ -21,16 +21,13 @@ from typing import Any, TypeVar
 
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.executor.base import WorkerLost
 
 T = TypeVar("T")
 TRIES = 2
 """Processes an item may end."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Read by BLAS libraries and torch when they are loaded."""
-
-
-class WorkerLost(BrokenExecutor):
-    """An item ended its process, at every try."""
 
 
 class Workers(Executor):
@@ -117,11 +114,11 @@ def _threads(count: int | None) -> Iterator[None]:
 
 def _start(parts: Sequence[tuple[str, str, str]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first one answers it
-    _end_with_parent()
+    end_with_parent()
     registry.load_again(parts)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Makes a process end when the one that started it does, even by SIGKILL: nobody would ever give it work again."""
     parent = multiprocessing.parent_process()
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Tick = Callable[[int, int], None]
 """Progress: (rounds taken, rounds planned)."""
@@ -62,6 +62,16 @@ class Step:
         return (time.monotonic() - began) / (self.taken - before) * max(self.planned - self.taken, 0)
 
 
+@dataclass(frozen=True)
+class Far:
+    """How far some work is: a line, and its count where there is one."""
+
+    what: str
+    taken: int = 0
+    planned: int = 0
+    told: str = ""
+
+
 @dataclass
 class Work:
     """What is under way: steps within steps, the outermost first."""
@@ -70,6 +80,21 @@ class Work:
     began: float = field(default_factory=time.monotonic)
     kept: dict[tuple[str, object], list[Callable[[], int]]] = field(default_factory=dict)
     """(of what, where) -> what counts how much of it outlives the work, whoever stops it."""
+    beside: dict[str, Far] = field(default_factory=dict)
+    """Who works at parts of it at the same time, elsewhere -> what they told last: each has a line of its own."""
+
+    @property
+    def lines(self) -> list[Far]:
+        """What there is to show."""
+        if self.beside:
+            return [replace(far, what=f"{name}: {far.what}") for name, far in tuple(self.beside.items())]
+        return [self.far]
+
+    @property
+    def far(self) -> Far:
+        """This work's own line."""
+        counted = self.counted
+        return Far(self.what, counted.taken if counted else 0, counted.planned if counted else 0, self.told)
 
     @property
     def what(self) -> str:
@@ -137,6 +162,17 @@ def watched() -> Iterator[Work]:
             before.kept.setdefault(named, []).extend(counts)
 
 
+@contextmanager
+def side_by_side(names: Iterable[str]) -> Iterator[Callable[[str, Far], None]]:
+    """Gives each of several that work at the same time a line of its own; what it gives takes what they tell."""
+    beside = _work.beside if _work is not None else {}
+    beside.update({name: Far("starting") for name in names})
+    try:
+        yield beside.__setitem__
+    finally:
+        beside.clear()
+
+
 def keep(what: str, where: object, count: Callable[[], int]) -> None:
     """States that so many of something are stored somewhere from now on, as they come."""
     if _work is not None:
@@ -151,7 +187,8 @@ def lines(work: Work) -> Iterator[None]:
     def write() -> None:
         wait_s = FIRST_S
         while not ended.wait(wait_s):
-            stream.write(f"[{work.elapsed}] {', '.join(filter(None, [work.what, work.told]))}\n")
+            for far in work.lines:
+                stream.write(f"[{work.elapsed}] {', '.join(filter(None, [far.what, far.told]))}\n")
             stream.flush()
             wait_s = EVERY_S
 

@@ -32,6 +32,7 @@ from hwbench.accuracy.scoring import Scoring
 from hwbench.core import registry, user_code
 from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError, UsageError
+from hwbench.core.executor.base import USUAL
 from hwbench.core.factors import Factor
 from hwbench.core.files import only_writer, read_json, write_json
 from hwbench.core.genes import Genes
@@ -83,7 +84,7 @@ def search(
     tick: Tick = no_tick,
     limits: Mapping[str, float] | None = None,
     workers: int = 1,
-    executor: Executor | None = None,
+    executor: Executor | str | None = None,
     uncertified: bool = False,
     budget: Mapping[str, float] | str | None = None,
     accuracy: str | Path | Callable[..., Any] | None = None,
@@ -113,7 +114,7 @@ def search(
         limits: Further costs and the most they may be, e.g. {"params_m": 10, "latency_ms@pi4": 40}; cost_kind.py lists them.
             Where there are some, a budget is not needed.
         workers: Processes that score, where a score is expensive; the result does not depend on it.
-        executor: Anyone's own executor to score with, instead of processes here.
+        executor: What to score with instead of processes here: `ray` or `ray://HOST:10001`, or anyone's own executor.
         uncertified: Search also where no calibration saw the space; the result says that nothing certifies its bounds.
         budget: Any other cost as the budget, e.g. {"instructions_m@emulated-cortex-a72": 600}; or "0.6x", a share of the
             latency predicted of the space's largest architecture, which has the largest choice of everything.
@@ -143,9 +144,11 @@ def search(
     )  # fmt: skip
     places = _Places(folder, workspace, workers, executor, reuse, tables)
     score, own = _scoring(asked, accuracy, places)
-    if workers > 1 and executor is None and not score.expensive:
+    elsewhere = isinstance(executor, str) and executor != USUAL
+    if not score.expensive and (elsewhere or (workers > 1 and executor in (None, USUAL))):
+        option = "--executor" if elsewhere else "--workers"
         raise UsageError(
-            f"A score by {proxy or accuracy} is a look-up, no further process makes it faster: leave out --workers."
+            f"A score by {proxy or accuracy} is a look-up, no further process makes it faster: leave out {option}."
         )
     with score:
         strategy, evaluations, why = _effort(strategy, evaluations, score, folder)
@@ -165,7 +168,7 @@ class _Places:
     folder: Path
     workspace: str | Path
     workers: int
-    executor: Executor | None
+    executor: Executor | str | None
     reuse: str | Path | None
     tables: str | Path | None
 
@@ -208,6 +211,7 @@ def _anew(asked: Settings, accuracy: str | Path | Callable[..., Any] | None, pla
     run = asked.command(
         other, uncertified, accuracy=None if accuracy is None else str(accuracy), tables=places.tables,
         reuse=places.folder if function else None, workers=places.workers if places.workers > 1 else None,
+        executor=places.executor if isinstance(places.executor, str) and places.executor != USUAL else None,
         workspace=places.workspace if str(places.workspace) != "." else None,
     )  # fmt: skip
     return f"To go on{' with what was measured taken over' if function else ' in another folder'}, {hint(run, start='run')}"

@@ -22,7 +22,7 @@ from hwbench.device.agent.message import PROTOCOL, encode
 from hwbench.device.transport.base import DISCONNECTED, HUNG, REFUSED, UNREACHABLE, Transport, WorkerLost
 from hwbench.device.transport.local import Local
 from hwbench.lut.sample import Sample, StartUp
-from hwbench.profiler import answers
+from hwbench.profiler import answers, turns
 from hwbench.profiler.plan import Item, Plan, Progress, in_groups, in_order, wants
 from hwbench.profiler.policy import AGREEING, Policy
 
@@ -156,11 +156,13 @@ def measure(
         total = taken + policy.rounds * len(wanted) * (1 + certain)
         # Groups are mixed anew for every process, so that no kind of item has a time of the run to itself.
         for group, links in in_groups(in_order(wanted, policy, process, "groups"), plan.memory_limit_bytes):
-            for sample, environment in _GroupRun(group, links, process, plan, progress, last).samples():
-                progress.note(sample)
-                record(sample, environment)
-                taken += 1
-                tick(taken, max(total, taken))
+            with turns.turn() as waited_s:
+                deadline, last = deadline + waited_s, last + waited_s
+                for sample, environment in _GroupRun(group, links, process, plan, progress, last).samples():
+                    progress.note(sample)
+                    record(sample, environment)
+                    taken += 1
+                    tick(taken, max(total, taken))
         if plan.enough() or (process + 1 >= policy.min_processes and time.monotonic() > last):
             return
 

@@ -28,6 +28,7 @@ from hwbench.lut.verdict import in_doubt
 from hwbench.network import work
 from hwbench.network.op import base as ops
 from hwbench.network.spec import AMONG_COPIES, OpSpec, Setting
+from hwbench.profiler import turns
 from hwbench.profiler.live_target import connect
 from hwbench.profiler.model_files import ModelFiles, model_files
 from hwbench.profiler.plan import Item
@@ -130,19 +131,20 @@ def profile_specs(
             at.setdefault(target.setting.of_node(spec), {})[spec.in_format(None)] = None
         parts = [(replace(target, setting=setting), list(mine)) for setting, mine in at.items()]
         return _together([profile_specs(mine, there, policy, tick, again, doubtful) for there, mine in parts])
-    setting, live = target.setting, connect(target)
+    with turns.turn():
+        setting, live = target.setting, connect(target)
     path = luts.lut_path(target)
     journal = Journal(journal_path(path))
     with model_files(live) as files:
         items = [_item(spec, setting, files) for spec in specs]
-        if policy.max_seconds is None:
-            policy = replace(policy, max_seconds=max(LEAST_SECONDS, ROW_SECONDS * len(specs)))
+        policy = replace(policy, max_seconds=most_seconds(policy, len(specs)))
         if doubtful:
             policy = replace(policy, patience=0)
         plan = live.plan(policy, files.references(), OPS_MEMORY_BYTES)
         folded = {} if again or doubtful else _usable_rows(path, setting)
         taken = measure_into(journal, items, setting, live.environment, plan, tick, again, folded)
-        table = fold.fold(journal, path, live.environment, policy.precision)
+        with turns.turn():
+            table = fold.fold(journal, path, live.environment, policy.precision)
     rows = table.rows_at(setting)
     mine = [rows[spec.key] for spec in specs]
     return ProfileResult(
@@ -155,6 +157,11 @@ def profile_specs(
         doubtful=doubts(mine),
         seconds=time.monotonic() - started,
     )
+
+
+def most_seconds(policy: Policy, rows: int) -> float:
+    """The time a profile may take beyond its least number of processes."""
+    return max(LEAST_SECONDS, ROW_SECONDS * rows) if policy.max_seconds is None else policy.max_seconds
 
 
 def _usable_rows(path: Path, setting: Setting) -> dict[str, Mapping[str, Any]]:

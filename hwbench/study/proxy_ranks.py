@@ -10,6 +10,7 @@ the table stand beside. Intervals come from resampled networks; they do not know
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def validate_proxies(
     workspace: str | Path = ".",
     workers: int = 1,
     tick: Tick = no_tick,
+    executor: Executor | str | None = None,
 ) -> dict[str, Any]:
     """Scores every network of a table that has an accuracy, and compares ranks.
 
@@ -48,6 +50,7 @@ def validate_proxies(
         workspace: Where measured terms are kept.
         workers: Processes that score.
         tick: Progress.
+        executor: What scores instead (core/executor), or anyone's own.
 
     Raises:
         UsageError: an unknown proxy, or a table whose networks hwbench cannot build.
@@ -60,7 +63,7 @@ def validate_proxies(
         raise UsageError(f"{table} has {len(mine)} networks with an accuracy: nothing to rank.")
     names = list(dict.fromkeys([*SIZES, *(registry.current("proxy", each) for each in proxies)]))
     networks = Architectures(known.space, known.population[:, mine])
-    done = score(None, networks, names, workspace, workers, tick)["proxies"]
+    done = score(None, networks, names, workspace, workers, tick, executor)["proxies"]
     scores = {name: np.array([np.nan if v is None else v for v in told["scores"]], float) for name, told in done.items()}
     published = {f"published {name}": values[mine] for name, values in known.published.items()}
     return {

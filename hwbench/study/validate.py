@@ -37,8 +37,8 @@ from hwbench.accuracy.benchmark.base import Rows, folder_of, grid_size
 from hwbench.core import jsonl, registry
 from hwbench.core.command import command
 from hwbench.core.errors import UsageError
+from hwbench.core.executor.base import USUAL, make_executor
 from hwbench.core.files import only_writer
-from hwbench.core.process_pool import Workers
 from hwbench.core.progress import Tick, keep, no_tick, step
 from hwbench.optimize import space_problem
 from hwbench.optimize.pool import Pool
@@ -234,7 +234,7 @@ def validate(
     settings: Sequence[str] = ("paid", "known"),
     budgets: Sequence[int] = BUDGETS,
     workers: int = 1,
-    executor: Executor | None = None,
+    executor: Executor | str | None = None,
     tick: Tick = no_tick,
     cost: str | Sequence[str] = (),
     proxy: str | Sequence[str] = (),
@@ -255,7 +255,7 @@ def validate(
         settings: Of `paid`, `known`, `predicted`.
         budgets: Percentiles of the latencies under which regret is looked at; none leaves the fronts alone.
         workers: Processes; the results do not depend on it.
-        executor: Anyone's own executor, instead of processes here.
+        executor: What to work with instead of processes here: `ray` or `ray://HOST:10001`, or anyone's own executor.
         tick: Progress.
         cost: Instead of a latency, or beside: `params_m`, `flops_m`, `latency_ms@DEVICE` by its predictor; one or several.
         proxy: Training-free scores to be held against the accuracies, one or several; then no searches are run.
@@ -270,11 +270,11 @@ def validate(
     if proxies:
         if devices or costs:
             raise UsageError("Proxies are held against accuracies alone, searches against a cost: ask for them apart.")
-        return proxy_ranks.validate_proxies(table, proxies, folder_of(tables).resolve(), workspace, workers, tick)
+        return proxy_ranks.validate_proxies(table, proxies, folder_of(tables).resolve(), workspace, workers, tick, executor)
     plan = Plan(table, _listed([*devices, *costs]), strategies, seeds, evaluations, settings, budgets)
     plan.check()
     for kind, name in [("benchmark", table), *(("strategy", each) for each in strategies)]:
-        if executor is None:
+        if executor is None or isinstance(executor, str):
             registry.require_registered(kind, name)
     folder = folder_of(tables).resolve()
     with step(f"reading {table}"):
@@ -292,7 +292,7 @@ def _listed(given: str | Sequence[str]) -> list[str]:
 
 
 def _results(
-    runs: Sequence[Run], tables: Path, folder: Path, workers: int, executor: Executor | None, tick: Tick
+    runs: Sequence[Run], tables: Path, folder: Path, workers: int, executor: Executor | str | None, tick: Tick
 ) -> tuple[dict[Run, dict[str, Any]], list[dict[str, Any]]]:
     """(everything the log has, what failed): runs it lacks are done now and logged as they end."""
     log = folder / "runs.jsonl"
@@ -321,11 +321,12 @@ def attempt(run: Run, tables: Path) -> dict[str, Any]:
 
 
 def _done(
-    work: Callable[[Run], dict[str, Any]], runs: Sequence[Run], workers: int, executor: Executor | None
+    work: Callable[[Run], dict[str, Any]], runs: Sequence[Run], workers: int, executor: Executor | str | None
 ) -> Iterator[tuple[Run, dict[str, Any]]]:
     """Every run with its result, as they end."""
     # Alone in a process of one thread, even if it is the only one: sums do not depend on the machine's threads.
-    pool = executor or Workers(min(workers, len(runs) or 1), threads=1)
+    mine = make_executor(executor or USUAL, min(workers, len(runs) or 1), 1) if isinstance(executor, str | None) else None
+    pool: Any = mine or executor
     try:
         futures = {pool.submit(work, run): run for run in runs}
         for future in as_completed(futures):
@@ -334,8 +335,8 @@ def _done(
             except Exception as error:  # whatever says of a lost worker there
                 yield futures[future], {"error": f"{type(error).__name__}: {error}"}
     finally:
-        if executor is None:
-            pool.shutdown(cancel_futures=True)
+        if mine is not None:
+            mine.shutdown(cancel_futures=True)
 
 
 def read_log(path: Path) -> dict[Run, dict[str, Any]]:

@@ -22,6 +22,7 @@ _SUITES = {
     "BenchmarkContract": "benchmark",
     "ObjectiveContract": "objective",
     "StrategyContract": "strategy",
+    "ExecutorContract": "executor",
 }
 """Suite -> the file that holds it, called like the kind."""
 

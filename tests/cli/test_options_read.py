@@ -133,10 +133,13 @@ def test_options_that_are_read_in_some_cases_are_refused_in_the_others():
 
 CONTRARY = {
     ("list", "workspace"): ["ops"],
+    ("profile", "until"): ["--device", "pi4", "--device", "pi5"],
+    ("profile", "executor"): ["--until", "p95 error < 3 %"],
     ("profile", "again"): ["--until", "p95 error < 3 %"],
     ("profile", "doubtful"): ["--again"],
     ("lut diff", "everything"): ["--json"],
     ("predict", "layers"): ["--json"],
+    **{(verb, "workers"): ["--executor", "ray"] for verb in ("score", "search", "validate")},
     ("search", "proxy"): ["--accuracy", "x"],
 }
 """What must stand there so that an option is not read, where leaving words out does not do it."""

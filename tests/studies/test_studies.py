@@ -68,10 +68,10 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "block_search", "compress", "equal_work", "exact_oracle", "gpu_operators", "hat",
-        "kernel_errors", "kernel_spaces", "machine_noise", "objectives", "own_benchmark", "peak_memory", "proxies",
-        "pruning", "readme_figures", "real_models", "search", "spaces", "t_razor_search", "table_claims", "targets",
-        "threads_and_batch", "transfer", "trust",
+        "accuracy", "active_profiling", "block_search", "campaign", "compress", "equal_work", "exact_oracle",
+        "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise", "many_machines", "mutants", "objectives",
+        "own_benchmark", "peak_memory", "proxies", "pruning", "readme_figures", "real_models", "search", "spaces",
+        "t_razor_search", "table_claims", "targets", "threads_and_batch", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -88,6 +88,28 @@ def test_studies_import_nothing_from_tests():
         text = path.read_text()
         assert "from tests" not in text, path
         assert "import argparse" not in text or "ArgumentParser(" not in text or path.name in OWN_PARSER, path
+
+
+@campaign
+@pytest.mark.slow  # kills and disturbs every verb
+def test_campaign(tmp_path):
+    text = run("campaign", tmp_path)
+    assert "tries; lost 0, doubled 0, " in text
+    assert "| profile |" in text
+
+
+@campaign
+@pytest.mark.slow  # starts two clusters
+def test_many_machines(tmp_path):
+    pytest.importorskip("ray", reason="ray is not installed")
+    text = run("many_machines", tmp_path)
+    assert "trials.jsonl the same" in text
+    assert "| ray |" in text
+
+
+@campaign
+def test_mutants(tmp_path):
+    assert "| core/stats | 3 |" in run("mutants", tmp_path, "--stage", "core/stats")
 
 
 def test_machine_noise(tmp_path):

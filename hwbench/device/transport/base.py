@@ -34,7 +34,11 @@ class WorkerLost(Exception):
 
 
 class Transport(Protocol):
-    """The contract of a transport; constructed with (device, runtime)."""
+    """The contract of a transport; constructed with (device, runtime).
+
+    One that knows which machine is at the other end may have `machine()` too, a name equal for all that compute there, "" for
+    the one hwbench runs on: what is measured there at the same time takes turns (`machine_of`).
+    """
 
     name: str
     shares_files: bool
@@ -75,6 +79,13 @@ def for_device(device: Device, runtime: str) -> Transport:
 
     found: Transport = registry.make("transport", device.reach, device=device, runtime=runtime)
     return found
+
+
+def machine_of(transport: Transport, device: Device) -> str:
+    """Where a transport's workers compute; "" is this machine, and who says nothing is taken for a machine of its own."""
+    if (machine := getattr(transport, "machine", None)) is not None:
+        return str(machine())
+    return "" if transport.shares_files else device.name
 
 
 def printable(text: str) -> str:

@@ -18,6 +18,7 @@ import re
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -116,6 +117,15 @@ class Ssh:
     def environment(self) -> dict[str, Any]:
         """The agent knows its device."""
         return {}
+
+    def machine(self) -> str:
+        """The host as ssh resolves it, which asks nobody; "" where the name is this machine's. A jump host leads elsewhere."""
+        code, lines, _ = self._call(["ssh", "-G", *self._options, "--", self._host])
+        said = dict(line.partition(" ")[::2] for line in lines) if code == 0 else {}
+        host = said.get("hostname", self._host).lower()
+        if way := said.get("proxyjump") or said.get("proxycommand"):
+            return f"{way} {host}"
+        return "" if host in ("localhost", "::1", socket.gethostname().lower()) or host.startswith("127.") else host
 
     def _installed(self) -> str:
         """The agent's path on the device, copied there if it has none of this hash."""
