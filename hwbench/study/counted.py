@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import schema
-from hwbench.core.files import read_json
 from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.cost_kind import upper_name
 from hwbench.optimize.result import SearchResult
@@ -67,7 +66,7 @@ class Counted:
         return self.settings.word(self.settings.first)
 
 
-def read(folder: Path) -> Counted:
+def read(folder: Path, verification: Mapping[str, Any]) -> Counted:
     """The files of such a search."""
     result = SearchResult.read(folder)
     table = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
@@ -83,7 +82,7 @@ def read(folder: Path) -> Counted:
     return Counted(
         folder=folder,
         result=result,
-        verification=read_json(folder / "verification.json", "verification"),
+        verification=verification,
         trials={key: column[scored] for key, column in columns.items()},
     )
 

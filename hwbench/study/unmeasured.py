@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import schema
-from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.cost_kind import LATENCY
@@ -68,7 +67,7 @@ class Unmeasured:
         return "certified upper bound" if certified(self.settings, self.chosen) else "uncertified upper bound"
 
 
-def read(folder: Path, place: Workspace) -> Unmeasured:
+def read(folder: Path, place: Workspace, verification: Mapping[str, Any]) -> Unmeasured:
     """The files of a search that could not be measured."""
     result = SearchResult.read(folder)
     trials = schema.read(folder / "trials.parquet", optimize_schema.TRIALS)[0]
@@ -78,7 +77,7 @@ def read(folder: Path, place: Workspace) -> Unmeasured:
     return Unmeasured(
         folder=folder,
         result=result,
-        verification=read_json(folder / "verification.json", "verification"),
+        verification=verification,
         trials={name: column[scored] for name, column in columns.items()},
         chosen=chosen,
         told=chosen.latency.predict(result.networks.population),

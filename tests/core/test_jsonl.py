@@ -28,7 +28,7 @@ def test_entries_come_back_in_order_from_a_folder_made_as_needed(tmp_path):
     write(path, ENTRIES[:1])
     write(path, ENTRIES[1:])
     assert list(jsonl.read(path, "round", dict)) == ENTRIES
-    assert path.read_bytes().splitlines()[0] == b'{"round":1,"ms":0.25}'
+    assert path.read_bytes().splitlines()[0] == b'{"round":1,"ms":0.25,"sum":"da5a41a6"}'
 
 
 def test_an_entry_is_there_for_others_before_the_next_one(tmp_path):
