@@ -45,12 +45,12 @@ def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
         DataError: a line is no entry.
     """
     for number, line, fault in _lines(path):
-        if fault:
-            raise DataError(f"{path}: line {number} {fault}; restore the file or delete that line.")
         try:
             entry = parse(json_of(line))
         except BAD:
             raise DataError(f"{path}: line {number} is not a {what}; restore the file or delete that line.") from None
+        if fault:
+            raise DataError(f"{path}: line {number} {fault}; restore the file or delete that line.")
         yield entry
 
 
@@ -58,9 +58,9 @@ def bad_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[tuple[int, st
     """(number, text, why) of every whole line that was edited, or that `parse` does not understand."""
     for number, line, fault in _lines(path):
         try:
+            parse(json_of(line))
             if fault:
                 raise ValueError(f"it {fault}")
-            parse(json_of(line))
         except BAD as error:
             yield number, line.decode(errors="replace").rstrip("\n"), " ".join(f"{error}".split()) or type(error).__name__
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -150,4 +149,6 @@ def _shown(value: Any) -> str:
         return "a list"
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    return f"{'text ' if isinstance(value, str) else ''}{textwrap.shorten(repr(value), LONGEST_SHOWN, placeholder='...')}"
+    shown = repr(value)
+    shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
+    return f"text {shown}" if isinstance(value, str) else shown

@@ -74,7 +74,7 @@ class _Stored(Record):
 def _check_finalists(stored: _Stored, settings: Settings, source: str) -> None:
     """Raises DataError unless every finalist, and every point of the front, has an accuracy and what is limited."""
     about = stored.search
-    if not about.finalists or len(about.finalists) != len(stored.architectures):
+    if not 0 < len(stored.architectures) <= len(about.finalists):
         raise DataError(f"{source}: {len(about.finalists)} finalists of {len(stored.architectures)} architectures.")
     for what, each in (("finalists", about.finalists), ("front", about.front)):
         for at, facts in enumerate(each):

@@ -101,6 +101,6 @@ def read(folder: Path, again: str) -> dict[str, Any]:
         raise DataError(f"{path} has schema {schema}, this hwbench knows {VERSION}: update hwbench.")
     found = check_seal(document, path, WHAT, again, schema >= SEALED_SINCE)
     typed = decode(_Verification, found, str(path))
-    if typed.measured and not (typed.kept and typed.noise is not None or typed.limits):
+    if typed.measured and not ((typed.kept and typed.noise is not None) or typed.limits):
         raise DataError(f"{path} says that something was measured, and not what. {again}")
     return found

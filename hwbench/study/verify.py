@@ -120,7 +120,9 @@ def verify(
         )
     if isinstance(live, str) or not isinstance(chosen.model, Fitted):
         limits = check_limits(folder, found, Recount(f"not measured: {live}", []), place, tick)
-        return write_unmeasured(folder, {**known, **unmeasured(found, str(live)), "limits": limits}, again(folder, found, place))
+        return write_unmeasured(
+            folder, {**known, **unmeasured(found, str(live)), "limits": limits}, again(folder, found, place)
+        )
     fitted = chosen.model
     check_environment(Environment(fitted.card.environment), fitted.folder / CARD, live)
     sets = [found.networks, *_drawn(found, fitted, random, seed)]
