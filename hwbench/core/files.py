@@ -56,6 +56,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise OSError(None, "it is there already, and no file")  # a device or a pipe would be replaced, too
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as stream:

@@ -53,7 +53,7 @@ def test_every_limit_is_kept_and_logged(run, tmp_path, budget, limits, certified
     document = run(limits=limits, certified=certified)
     lines = [json.loads(line) for line in (tmp_path / "search" / "trials.jsonl").read_text().splitlines()]
     names = ["accuracy", "latency_ms", "upper_ms", *limits, f"upper_ms@{SLOWER}"]
-    assert all(set(line) == {"genes", *names} for line in lines)
+    assert all(set(line) == {"genes", "sum", *names} for line in lines)
     values = {name: np.concatenate([line[name] for line in lines]) for name in names}
     prefix = "upper_ms" if certified else "latency_ms"
     kept = (values[prefix] <= budget) & (values[f"{prefix}@{SLOWER}"] <= limits[f"latency_ms@{SLOWER}"])
