@@ -332,7 +332,7 @@ def network_kernels(networks: Iterable[Network], target: Target) -> Iterator[Det
         for network in networks:
             with path.open("wb") as stream:
                 onnx_writer.write_model(network, target.setting, stream, light=True)
-            yield kernel_detection.detect(path, target.runtime, target.setting)
+            yield kernel_detection.detect(path, target.runtime, target.setting, whole=False)
 
 
 def folder_name(target: Target) -> str:

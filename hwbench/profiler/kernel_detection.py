@@ -81,6 +81,7 @@ def detect(
     setting: Setting = Setting(),
     shapes: Mapping[str, Sequence[int]] | None = None,
     fills: Mapping[str, float] | None = None,
+    whole: bool = True,
 ) -> DetectedKernels:
     """Lists the kernels that a runtime makes of a model.
 
@@ -90,6 +91,7 @@ def detect(
         setting: Threads; the batch is the model's own.
         shapes: Full shapes of inputs that have free sides.
         fills: Numbers that inputs are filled with where data decide what is run.
+        whole: Refuse a model that lacks its large weights, as `onnx_writer` leaves them out of a light one.
 
     Raises:
         UsageError: there is no such file.
@@ -106,7 +108,7 @@ def detect(
     with scratch_folder() as scratch:
         source = _Source(model, scratch, engine, {"threads": setting.threads}, dict(shapes or {}), dict(fills or {}))
         try:
-            lighten(model, source.folder)
+            lighten(model, source.folder, whole)
             taken = _inferred(source) or _run_once(source)
             original = _types(_read(source.folder / MODEL))
         except FreeSides as free:
