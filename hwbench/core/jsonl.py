@@ -44,9 +44,9 @@ def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
     Raises:
         DataError: a line is no entry.
     """
-    for number, line, fault in _lines(path):
+    for number, _, content, fault in _lines(path):
         try:
-            entry = parse(json_of(line))
+            entry = parse(json_of(content))
         except BAD:
             raise DataError(f"{path}: line {number} is not a {what}; restore the file or delete that line.") from None
         if fault:
@@ -56,9 +56,9 @@ def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
 
 def bad_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[tuple[int, str, str]]:
     """(number, text, why) of every whole line that was edited, or that `parse` does not understand."""
-    for number, line, fault in _lines(path):
+    for number, line, content, fault in _lines(path):
         try:
-            parse(json_of(line))
+            parse(json_of(content))
             if fault:
                 raise ValueError(f"it {fault}")
         except BAD as error:
@@ -86,19 +86,19 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 raise DataError(f"{path}: line {number} is longer than {LONGEST_BYTES} bytes; restore the file.")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes, str | None]]:
-    """(number, line without its checksum, what is wrong with that): all lines have one, or none has."""
+def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes, str | None]]:
+    """(number, line, its content without its checksum, what is wrong with that): all lines have one, or none has."""
     summed = None
     for number, line in _whole_lines(path):
         has = _has_sum(line)
         summed = _is_summed(path, line) if summed is None else summed
         content = line[:-_SUMMED] + b"}" if has else line
         if summed and not has:
-            yield number, content, "was edited after hwbench wrote it (it has no checksum, others have)"
+            yield number, line, content, "was edited after hwbench wrote it (it has no checksum, others have)"
         elif has and line[-_DIGITS - 3 : -3] != _sum_of(content):
-            yield number, line, "was edited after hwbench wrote it (its checksum differs)"
+            yield number, line, content, "was edited after hwbench wrote it (its checksum differs)"
         else:
-            yield number, content, None
+            yield number, line, content, None
 
 
 def _is_summed(path: Path, first: bytes) -> bool:

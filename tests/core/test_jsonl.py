@@ -61,6 +61,28 @@ def test_a_line_that_is_no_entry_is_named(tmp_path, line):
         rounds(path)
 
 
+def test_a_line_that_was_edited_is_named_whichever_it_is(tmp_path):
+    path = tmp_path / "log.jsonl"
+    write(path, ENTRIES)
+    whole = path.read_bytes().splitlines(keepends=True)
+    for at, line in enumerate(whole):
+        for wrong in (line.replace(b'"round":', b'"round":1'), line[: -len(b',"sum":"12345678"}\n')] + b"}\n"):
+            path.write_bytes(b"".join([*whole[:at], wrong, *whole[at + 1 :]]))
+            with pytest.raises(DataError, match=rf"log\.jsonl: line {at + 1} was edited after hwbench wrote it"):
+                rounds(path)
+            ((number, text, why),) = jsonl.bad_lines(path, dict)
+            assert (number, text) == (at + 1, wrong.decode().rstrip("\n"))
+            assert "checksum" in why
+
+
+def test_a_log_that_an_older_version_began_goes_on_without_checksums(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"round":1}\n')
+    write(path, ENTRIES[1:])
+    assert rounds(path) == [1, 2, 3]
+    assert b"sum" not in path.read_bytes()
+
+
 @pytest.mark.parametrize("place", ["/proc/hwbench/log.jsonl", "file/log.jsonl", "folder"])
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path, place):
     (tmp_path / "file").write_text("")

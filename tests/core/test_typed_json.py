@@ -35,8 +35,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
-NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-PAIRS = st.fixed_dictionaries({"a": st.integers(), "b": st.text(max_size=3)})
+WHOLE = st.integers(-(2**63), 2**63)
+NUMBERS = WHOLE | st.floats(allow_nan=False, allow_infinity=False)
+PAIRS = st.fixed_dictionaries({"a": WHOLE, "b": st.text(max_size=3)})
 THINGS = st.fixed_dictionaries(
     {"name": st.text(max_size=3), "size": NUMBERS | st.none()},
     optional={
