@@ -76,7 +76,7 @@ def without(path: Path, numbers: Collection[int]) -> None:
 def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if not path.exists():
         return
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():  # a pipe would be waited for; what a folder is, opening it says
         raise DataError(f"{path} is no file; remove it.")
     with path.open("rb") as stream:
         for number, line in enumerate(iter(lambda: stream.readline(LONGEST_BYTES), b""), 1):

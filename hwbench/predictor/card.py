@@ -15,7 +15,8 @@ import shlex
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -188,6 +189,20 @@ def read_arrays(folder: str | Path, card: Card, place: Workspace | None = None) 
             return dict(stored)
     except UNREADABLE as error:
         raise DataError(f"{stored_at} does not hold plain arrays ({error}). {again(card, place)}") from error
+
+
+@contextmanager
+def restoring(folder: str | Path, card: Card, place: Workspace | None = None) -> Iterator[None]:
+    """Around a part that takes up what it stored: of a state that is none of its own it may raise what it will.
+
+    Raises:
+        DataError: it did; the message names the card.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{Path(folder) / CARD} holds no state of {card.method} ({said}). {again(card, place)}") from error
 
 
 def data_of(path: str | Path, rows: int) -> dict[str, Any]:

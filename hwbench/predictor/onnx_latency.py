@@ -89,7 +89,9 @@ class OnnxLatency:
             again = cards.again(card, target.workspace)
             raise DataError(f"{folder} was fitted by an older hwbench, which looked at kernels otherwise. {again}")
         model = OpModel()
-        model.restore(card.kernels.state, cards.read_arrays(folder, card, target.workspace))
+        arrays = cards.read_arrays(folder, card, target.workspace)
+        with cards.restoring(folder, card, target.workspace):
+            model.restore(card.kernels.state, arrays)
         kernels = card.kernels
         setting = replace(target.setting, scenario=kernels.scenario)
         rows = measured_rows(target, setting, card)

@@ -47,13 +47,15 @@ class _Best(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class _Errors(Record):
-    """How good an estimate was."""
+    """How good an estimate was (core/stats.py)."""
 
     n: int
     mean_abs_error: float
     bias: float
     p95_abs_error: float
     max_abs_error: float
+    within_5: float
+    kendall_tau: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import hwbench
 from hwbench.accuracy.proxy.params import Params
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.files import write_sealed
 from hwbench.device.target import Target
 from hwbench.network.op.base import network_parameters
 from hwbench.network.spec import Setting
@@ -108,7 +109,7 @@ def test_a_predictor_refitted_elsewhere_makes_it_another_search(run, workspace, 
     before = card.read_text()
     changed = json.loads(before)
     changed["statistics"]["min"]["margin"] = 0.1
-    card.write_text(json.dumps(changed))
+    write_sealed(card, changed)
     try:
         with pytest.raises(UsageError, match="holds another search: other_predictors was"):
             run(limits=limits)
