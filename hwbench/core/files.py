@@ -198,10 +198,10 @@ def parse(text: bytes) -> Any:
 def _check_depth(document: Any) -> None:
     """Raises ValueError for a document that is nested too deep: what goes through it later calls itself."""
     level = [document]
-    for _ in range(DEEPEST + 1):
+    for _ in range(DEEPEST):
         inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [each for values in inside for each in values]
-    if level:
+    if any(isinstance(each, dict | list) for each in level):
         raise ValueError(_TOO_DEEP)
 
 
