@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwbench.accuracy.benchmark.base import numbers, proxy_table, read_columns, require
+from hwbench.accuracy import public_table
+from hwbench.accuracy.benchmark.base import proxy_table, require
 from hwbench.accuracy.score import score
 from hwbench.core import registry
 from hwbench.space.activity import canonical, valid
@@ -64,7 +65,7 @@ def _built(run: Run, table: str) -> tuple[np.ndarray, Mapping[str, Scores]]:
 def _penn_treebank(run: Run) -> tuple[np.ndarray, Mapping[str, Scores]]:
     """Cells trained on Penn Treebank, of which no recipe is known: published scores alone. Accuracy is 1,000 / perplexity."""
     (path,) = require(run.tables, PTB)
-    data = read_columns(path, ("loss", *(f"proxy_{name}" for name in PTB_SCORES)))
+    data = public_table.read(path, ("loss", *(f"proxy_{name}" for name in PTB_SCORES)), ())
     mine = slice(0, TINY if run.tiny else None)
-    scores = {name: numbers(data, f"proxy_{name}", PTB)[mine] for name in PTB_SCORES}
-    return 1000 * np.exp(-numbers(data, "loss", PTB)[mine]), scores
+    scores = {name: data.numbers(f"proxy_{name}")[mine] for name in PTB_SCORES}
+    return 1000 * np.exp(-data.numbers("loss")[mine]), scores

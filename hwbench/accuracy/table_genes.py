@@ -7,7 +7,6 @@ column and value.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import parse
 from hwbench.core.genes import Genes, keys
 from hwbench.space.activity import active, canonical, valid
 from hwbench.space.base import Gene, Population, Space
@@ -143,7 +143,7 @@ def _listed(value: Any) -> Sequence[Any]:
     """A per-layer entry: a list, or one written as text."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse(value.encode())
         except ValueError:
             return [value]  # said to be none of the choices
     return value if isinstance(value, list) else [] if value is None else [value]

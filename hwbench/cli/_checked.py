@@ -1,14 +1,16 @@
 """Every verb's command line, held against the table of what is read (_modes.py) before the verb itself is asked.
 
 Refused in one line: an option given twice of which only the last would count, one that the way asked for does not read, one
-that is missing, a number out of range, and whatever click does not understand.
+that is missing, a number out of range, a name no file can have, and whatever click does not understand.
 """
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path, PurePath
 from typing import Any
 
 import typer
@@ -18,6 +20,8 @@ from hwbench.cli import _modes as modes
 from hwbench.cli._options import was_given
 from hwbench.core.errors import UsageError
 
+SENTENCE, SHOWN = {",", "=", " "}, 60
+"""Text with one of these is no file's name but columns, a limit or a condition; so much of a name is shown."""
 MISUSE: type[Exception] = typer.BadParameter.__mro__[1]
 """What click raises for a line it does not understand; typer brings a click of its own, older ones took the installed one."""
 
@@ -65,6 +69,7 @@ def check(context: typer.Context) -> None:
     said = {each: _option(parameter) for each, parameter in options.items()}
     for each, value in given.items():
         _check_range(said[each], each, value)
+        _check_reachable(said[each], value)
     mode = _mode_of(name, verb, given)
     asked = f"{name} {mode.said}".rstrip()
     for each in given:
@@ -105,6 +110,25 @@ def _check_range(option: str, name: str, value: Any) -> None:
         if not allowed.holds(each):
             kind = "whole number" if isinstance(each, int) else "number"
             raise UsageError(f"{option} {each} is out of range: give a {kind} {allowed.said}.")
+
+
+def _check_reachable(option: str, value: Any) -> None:
+    """Raises UsageError for what no file can be called: whatever looks for it later would end in an error of the system's."""
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if not isinstance(each, str | PurePath) or {*str(each)} & SENTENCE:
+            continue
+        try:
+            Path(each).expanduser().stat()
+        except RuntimeError as error:  # no such user
+            raise UsageError(f"{option} {_short(each)} cannot be reached: {error} Give another.") from None
+        except OSError as error:
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                raise UsageError(f"{option} {_short(each)} cannot be reached: {error.strerror}. Give another.") from None
+
+
+def _short(text: object) -> str:
+    whole = str(text)
+    return whole if len(whole) <= SHOWN else f"{whole[:SHOWN]}..."
 
 
 def _option(parameter: Any) -> str:

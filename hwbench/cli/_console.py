@@ -216,8 +216,11 @@ def _cell(value: Any) -> str:
 @contextmanager
 def progress(title: str) -> Iterator[Tick]:
     """Tells on stderr how far the work in here is: a bar on a terminal, else a line now and then; gives the tick it takes."""
-    with watched() as work, step(title) as tick, _bar(work) if sys.stderr.isatty() else lines(work):
-        yield tick
+    with watched() as work:
+        with step(title) as tick, _bar(work) if sys.stderr.isatty() else lines(work):
+            yield tick
+        for text in work.notes:
+            typer.echo(f"note: {text}", err=True)
 
 
 @contextmanager

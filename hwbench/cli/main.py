@@ -7,11 +7,14 @@ with --json the last line of stdout is one JSON document, also for errors.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import os
 import pkgutil
 import shlex
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +23,7 @@ from typer.core import TyperGroup
 from hwbench import __version__, cli
 from hwbench.cli._checked import CheckedCommand, understood
 from hwbench.core.command import hint
-from hwbench.core.errors import HwbenchError, Interrupted, MissingOps, UsageError
+from hwbench.core.errors import HwbenchError, Interrupted, MeasurementError, MissingOps, UsageError
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
@@ -48,6 +51,8 @@ ORDER = (
     "check_part",
 )
 """As the flow goes; verbs not named here follow."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a stream says that takes no more."""
 
 
 def build() -> typer.Typer:
@@ -97,6 +102,12 @@ def main() -> None:
     except KeyboardInterrupt as stop:  # before a verb began
         _fail(_interrupted(stop))
         sys.exit(Interrupted.exit_code)
+    except OSError as error:
+        if error.errno not in FULL or error.filename is not None:
+            raise
+        unsaid = MeasurementError(f"Cannot write what it says: {error.strerror}; free the disk, or send it elsewhere.")
+        _fail(unsaid)
+        sys.exit(unsaid.exit_code)
 
 
 GONE = {
@@ -141,6 +152,17 @@ def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
 
 
 def _fail(error: HwbenchError) -> None:
+    """Says it, where anybody can be told."""
+    with suppress(OSError):
+        _say(error)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # what waits to be written would end Python in a traceback
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _say(error: HwbenchError) -> None:
     line = " ".join(str(error).split())
     typer.echo(f"hwbench: {line}", err=True)
     if "--json" in sys.argv:

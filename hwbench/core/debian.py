@@ -7,7 +7,6 @@ LD_LIBRARY_PATH alone.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -21,7 +20,7 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from hwbench.core.errors import MeasurementError
-from hwbench.core.files import write_json
+from hwbench.core.files import parse, write_json
 
 Made = TypeVar("Made")
 
@@ -119,7 +118,7 @@ def find(name: str, wanted: str) -> Path:
     """
     folder = cache() / "unpacked" / name
     with suppress(OSError, ValueError, KeyError, TypeError):
-        if json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_for"] == _made_for(wanted):
+        if parse((folder / MANIFEST).read_bytes())["made_for"] == _made_for(wanted):
             return folder
     raise MeasurementError(f"{name} is not unpacked in {folder}.")
 

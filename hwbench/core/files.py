@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, JSON without NaN, one clear line for what fails."""
+"""Files that are whole or not there: atomic writes, JSON and TOML read one way, one clear line for what fails."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from hwbench.core.errors import DataError, MeasurementError, UsageError
+from hwbench.core.progress import note
 
 SCRATCH, ALIVE, YOUNG_S = "hwbench-", ".alive", 60.0
 """Scratch folders are called like the first; the second is a lock in them while their owner lives."""
+MOST_BYTES, DEEPEST = 1 << 28, 64
+"""Of a document that is read: the largest of ours takes a hundredth, the deepest nests ten levels."""
+SEAL = "sha256"
+"""Where a document states the hash of all else in it."""
+_TOO_DEEP = f"nested too deep, more than {DEEPEST} levels"
+_AGAIN = "restore it or make it again."
+_JSON = msgspec.json.Decoder()
 
 
 @contextmanager
@@ -45,6 +56,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise OSError(None, "it is there already, and no file")  # a device or a pipe would be replaced, too
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -124,6 +137,40 @@ def write_json(path: Path, document: Any) -> None:
     atomic_write(path, json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n")
 
 
+def write_sealed(path: Path, document: Mapping[str, Any]) -> None:
+    """The same with a hash of all of it, by which `check_seal` knows that nobody edited it since."""
+    plain = parse(json.dumps(without_nan({**document, SEAL: None}), allow_nan=False).encode())
+    write_json(path, {**plain, SEAL: seal_of(plain)})
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """The hash of a document as it was parsed, without the one it states."""
+    content = {name: value for name, value in document.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def check_seal(document: Mapping[str, Any], path: Path, what: str, again: str, required: bool) -> dict[str, Any]:
+    """The document without its hash.
+
+    Args:
+        document: As it was read.
+        path: Its file.
+        what: What it is, for messages.
+        again: The end of the error: what makes it again.
+        required: Whether the version that wrote it stated a hash; where an older one did not, whoever watches is told.
+
+    Raises:
+        DataError: it was edited after hwbench wrote it.
+    """
+    content = {name: value for name, value in document.items() if name != SEAL}
+    if SEAL in document or required:
+        if document.get(SEAL) != seal_of(content):
+            raise DataError(f"{what} {path} was edited after hwbench wrote it (its hash differs). Restore it, or {again}")
+    else:
+        note(f"{path} states no hash, as an older hwbench wrote it: whether it was edited since cannot be told")
+    return content
+
+
 def without_nan(document: Any) -> Any:
     """The document with null for every NaN, as JSON has no NaN."""
     if isinstance(document, dict):
@@ -133,23 +180,72 @@ def without_nan(document: Any) -> Any:
     return None if isinstance(document, float) and document != document else document
 
 
-def read_json(path: Path, what: str) -> Any:
-    """Reads a JSON document.
+def parse(text: bytes) -> Any:
+    """A JSON document, as strictly everywhere: UTF-8, no NaN and no infinity, not nested deeper than DEEPEST.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
+    try:
+        found = _JSON.decode(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    if text.count(b"{") + text.count(b"[") > DEEPEST:
+        _check_depth(found)
+    return found
+
+
+def _check_depth(document: Any) -> None:
+    """Raises ValueError for a document that is nested too deep: what goes through it later calls itself."""
+    level = [document]
+    for _ in range(DEEPEST):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [each for values in inside for each in values]
+    if any(isinstance(each, dict | list) for each in level):
+        raise ValueError(_TOO_DEEP)
+
+
+def read_json(path: Path, what: str, again: str = _AGAIN) -> Any:
+    """Reads a JSON document; `again` ends the error.
 
     Raises:
         UsageError: there is no such file.
-        DataError: it is not JSON.
+        DataError: it is not JSON, or beyond all proportion.
     """
+    return _parsed(path, what, again, "JSON", parse)
+
+
+def read_toml(path: Path, what: str, again: str = _AGAIN) -> dict[str, Any]:
+    """Reads a TOML document; `again` ends the error.
+
+    Raises:
+        UsageError: there is no such file.
+        DataError: it is not TOML, or beyond all proportion.
+    """
+
+    def toml(text: bytes) -> Any:
+        try:
+            found = tomllib.loads(text.decode())
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        _check_depth(found)
+        return found
+
+    found: dict[str, Any] = _parsed(path, what, again, "TOML", toml)
+    return found
+
+
+def _parsed(path: Path, what: str, again: str, kind: str, parse: Callable[[bytes], Any]) -> Any:
     try:
         if path.exists() and not path.is_file():
-            raise DataError(f"{what} {path} is not readable JSON (it is no file); restore it or make it again.")
-        return json.loads(path.read_text(encoding="utf-8"))
+            raise ValueError("it is no file")
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it has {path.stat().st_size} bytes, {MOST_BYTES} at most")
+        return parse(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"There is no {what} at {path}.") from None
-    except RecursionError:
-        raise DataError(f"{what} {path} is nested too deep to be one; restore it or make it again.") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(f"{what} {path} is not readable JSON ({error}); restore it or make it again.") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{what} {path} is not readable {kind} ({error}); {again}") from None
 
 
 def fingerprint(document: Any) -> str:

@@ -78,6 +78,8 @@ class Work:
 
     steps: list[Step] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    notes: list[str] = field(default_factory=list)
+    """What to know of what it rests on, each once."""
     kept: dict[tuple[str, object], list[Callable[[], int]]] = field(default_factory=dict)
     """(of what, where) -> what counts how much of it outlives the work, whoever stops it."""
     beside: dict[str, Far] = field(default_factory=dict)
@@ -160,6 +162,7 @@ def watched() -> Iterator[Work]:
     if before is not None:  # what a part of some work leaves, the work leaves
         for named, counts in work.kept.items():
             before.kept.setdefault(named, []).extend(counts)
+        before.notes += [text for text in work.notes if text not in before.notes]
 
 
 @contextmanager
@@ -177,6 +180,12 @@ def keep(what: str, where: object, count: Callable[[], int]) -> None:
     """States that so many of something are stored somewhere from now on, as they come."""
     if _work is not None:
         _work.kept.setdefault((what, where), []).append(count)
+
+
+def note(text: str) -> None:
+    """Tells whoever watches what to know of what the work rests on; the command line prints it where the work ends."""
+    if _work is not None and text not in _work.notes:
+        _work.notes.append(text)
 
 
 @contextmanager

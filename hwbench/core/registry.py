@@ -370,7 +370,7 @@ def current(kind: str, name: str) -> str:
 def about(kind: str, name: str) -> str:
     """The first line of what a part's file says about itself."""
     module = inspect.getmodule(_targets(kind)[_origin(kind, name)[0]]())
-    return (module.__doc__ or "").strip().splitlines()[0] if module else ""
+    return ((module and module.__doc__) or "").strip().partition("\n")[0]  # python -OO has none
 
 
 def unknown(kind: str, name: str, known: Iterable[str], meant: Sequence[str] = ()) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,24 @@ import numpy as np
 
 from hwbench import __version__
 from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import atomic_write
+from hwbench.core.files import MOST_BYTES, SEAL, atomic_write, parse, seal_of
+from hwbench.core.typed_json import Record, decode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FOOTER_KEY = b"hwbench"
+MOST_VALUES = 1 << 26
+"""Of a table that is read, half a gigabyte of numbers: the largest public ones hold a tenth of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Footer(Record):
+    """What every footer states; whose table it is says what else."""
+
+    schema: str
+    version: int
+    checksum: str
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,7 @@ def write(path: Path, table: Table, rows: Sequence[Mapping[str, Any]], facts: Ma
         "units": {c.name: c.unit for c in table.columns},
         **facts,
     }
+    footer[SEAL] = seal_of(parse(json.dumps(footer).encode()))
     data = data.replace_schema_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True).encode()})
     sink = pa.BufferOutputStream()
     pq.write_table(data, sink, compression="zstd")
@@ -102,31 +116,30 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
         DataError: truncated, edited, of another schema, or of a newer version.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        data = pq.read_table(path)
+        data = _whole(path)
         stored = (data.schema.metadata or {}).get(FOOTER_KEY)
         if stored is None:
             raise DataError(f"{path} is Parquet but not written by hwbench (no footer); make it with hwbench.")
-        footer = json.loads(stored)
-        name, version, written, checksum = footer["schema"], footer["version"], footer["checksum"], _checksum(data)
-        if not isinstance(version, int) or version < 1:
-            raise ValueError(f"its footer states version {version!r}")
+        footer = parse(stored)
+        stated = decode(_Footer, footer, f"{path} is damaged: its footer")
+        if stated.version < 1:
+            raise ValueError(f"its footer states version {stated.version}")
+        checksum = _checksum(data)
     except FileNotFoundError:
         raise DataError(f"There is no {table.name} table at {path}.") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
-        detail = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path} is damaged ({detail}); delete it and run the command that makes it again.") from None
-    if name != table.name:
-        raise DataError(f"{path} holds a '{name}' table, a '{table.name}' table was asked for.")
-    if version > table.version:
-        raise DataError(f"{path} has version {version}, this hwbench knows {table.version}: update hwbench.")
-    if written != checksum:
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise DataError(f"{path} is damaged ({_first(error)}); delete it and run the command that makes it again.") from None
+    if stated.schema != table.name:
+        raise DataError(f"{path} holds a '{stated.schema}' table, a '{table.name}' table was asked for.")
+    if stated.version > table.version:
+        raise DataError(f"{path} has version {stated.version}, this hwbench knows {table.version}: update hwbench.")
+    if stated.checksum != checksum or footer.get(SEAL, seal_of(footer)) != seal_of(footer):
         raise DataError(f"{path} was edited after hwbench wrote it (checksum differs); restore it or make it again.")
-    for step in range(version, table.version):
+    for step in range(stated.version, table.version):
         if step not in table.migrations:
-            raise DataError(f"{path} has version {version}, which this hwbench cannot read; make it again.")
+            raise DataError(f"{path} has version {stated.version}, which this hwbench cannot read; make it again.")
         data = table.migrations[step](data, table)
     if data.schema.names != [c.name for c in table.columns]:
         raise DataError(f"{path} lacks columns of {table.name} version {table.version}; make it again.")
@@ -134,7 +147,20 @@ def read(path: Path, table: Table) -> tuple[pa.Table, dict[str, Any]]:
         if data.schema.field(column.name).type != _arrow_type(column.type):
             found = data.schema.field(column.name).type
             raise DataError(f"{path}: column {column.name} must hold {column.type}, it holds {found}; make it again.")
+    _check_values(path, table, data)
     return data, footer
+
+
+def _check_values(path: Path, table: Table, data: pa.Table) -> None:
+    """Raises DataError for a number that is none, and for rows with the same identity: only one of them would count."""
+    import pyarrow.compute as pc
+
+    for column in table.columns:
+        measured = column.type == "float64" and column.unit != "1"
+        if measured and not pc.all(pc.is_finite(data.column(column.name)), min_count=0).as_py():
+            raise DataError(f"{path}: column {column.name} holds what is no finite number of {column.unit}; make it again.")
+    if len(data.group_by(list(table.identity)).aggregate([])) != len(data):
+        raise DataError(f"{path}: rows share the identity {', '.join(table.identity)}; a table holds each once. Make it again.")
 
 
 def read_table(path: Path) -> pa.Table:
@@ -145,15 +171,13 @@ def read_table(path: Path) -> pa.Table:
         DataError: it is not Parquet.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not path.is_file():
         raise UsageError(f"There is no table at {path}; give a Parquet file.")
     try:
-        return pq.ParquetFile(path).read()
+        return _distinct(_whole(path), path)
     except (OSError, ValueError, pa.ArrowException) as error:
-        detail = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path} cannot be read as Parquet ({detail}).") from None
+        raise DataError(f"{path} cannot be read as Parquet ({_first(error)}).") from None
 
 
 def read_csv(path: Path) -> pa.Table:
@@ -169,10 +193,43 @@ def read_csv(path: Path) -> pa.Table:
     if not path.is_file():
         raise UsageError(f"There is no table at {path}; give a CSV file.")
     try:
-        return csv.read_csv(path)
+        return _distinct(csv.read_csv(path), path)
     except (OSError, ValueError, pa.ArrowException) as error:
-        detail = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path} cannot be read as CSV ({detail}).") from None
+        raise DataError(f"{path} cannot be read as CSV ({_first(error)}).") from None
+
+
+def _whole(path: Path) -> pa.Table:
+    """A Parquet file whose footer says that it fits into memory: a small one may hold many equal values.
+
+    Raises:
+        ValueError: it does not.
+    """
+    import pyarrow.parquet as pq
+
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no file")
+    with pq.ParquetFile(path) as file:
+        about = file.metadata
+        unpacked = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        if about.num_rows * max(about.num_columns, 1) > MOST_VALUES or unpacked > MOST_BYTES:
+            raise ValueError(f"{about.num_rows} rows of {about.num_columns} columns, {unpacked} bytes once unpacked")
+        return file.read()
+
+
+def _distinct(data: pa.Table, path: Path) -> pa.Table:
+    """The table, if no two of its columns have one name.
+
+    Raises:
+        DataError: two have.
+    """
+    if twice := [name for name, times in Counter(data.column_names).items() if times > 1]:
+        raise DataError(f"{path} has several columns called '{twice[0]}'; give each a name of its own.")
+    return data
+
+
+def _first(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def write_table(path: Path, data: pa.Table) -> None:

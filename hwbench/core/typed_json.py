@@ -15,6 +15,7 @@ A field with a default may be left out. A document comes back as it was read, in
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from hwbench.core.errors import DataError
 
 T = TypeVar("T")
+AGAIN = "restore it or make it again."
+MOST_INT, LONGEST_SHOWN = 2**63, 60
+"""Whole numbers are of 64 bits; what is shown of a value in a message."""
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 
@@ -42,7 +46,7 @@ def decode(kind: type[T], document: Any, source: str) -> T:
 
     Args:
         kind: The dataclass.
-        document: What `json.loads` gave.
+        document: What was parsed.
         source: Where it comes from, for messages.
 
     Raises:
@@ -92,7 +96,7 @@ def _decode(kind: Any, value: Any, at: str, source: str) -> Any:
         if origin is not None:
             return {name: _decode(arguments[1], each, _joined(at, name), source) for name, each in value.items()}
         return value
-    raise DataError(f"{source}: '{at}' must be {_word(kind)}, it is {_shown(value)}; restore it or make it again.")
+    raise DataError(f"{source}: expected {_word(kind)}, got {_shown(value)}, at {at or 'its top'}; {AGAIN}")
 
 
 def _record(kind: Any, document: Mapping[str, Any], at: str, source: str) -> Any:
@@ -102,12 +106,12 @@ def _record(kind: Any, document: Mapping[str, Any], at: str, source: str) -> Any
         if each.name in document:
             found[each.name] = _decode(hints[each.name], document[each.name], _joined(at, each.name), source)
         elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
-            raise DataError(f"{source} states no '{_joined(at, each.name)}'; restore it or make it again.")
+            raise DataError(f"{source}: expected {_word(hints[each.name])}, got nothing, at {_joined(at, each.name)}; {AGAIN}")
     rest = {name: value for name, value in document.items() if name not in {each.name for each in fields}}
     if issubclass(kind, Record):
         return kind(**found, rest=rest, stated=tuple(document))
     if rest:
-        raise DataError(f"{source}: '{_joined(at, next(iter(rest)))}' is not known; was it made by a newer hwbench?")
+        raise DataError(f"{source}: {_joined(at, next(iter(rest)))} is not known; was it made by a newer hwbench?")
     return kind(**found)
 
 
@@ -120,9 +124,10 @@ def _fits(kind: Any, value: Any) -> bool:
         return isinstance(value, list | tuple)
     if origin is not None or dataclasses.is_dataclass(kind):
         return isinstance(value, Mapping)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    if kind in (int, float):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+        return number and (kind is float or isinstance(value, int)) and (isinstance(value, float) or abs(value) <= MOST_INT)
+    return isinstance(value, kind)
 
 
 def _word(kind: Any) -> str:
@@ -140,4 +145,10 @@ def _joined(at: str, name: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return "an object"
-    return "a list" if isinstance(value, list | tuple) else "null" if value is None else repr(value)
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    shown = repr(value)
+    shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
+    return f"text {shown}" if isinstance(value, str) else shown

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import platform
 import re
@@ -30,7 +29,7 @@ from typing import Any
 from hwbench.core import debian
 from hwbench.core.command import command, hint
 from hwbench.core.errors import MeasurementError, UnknownName
-from hwbench.core.files import write_json
+from hwbench.core.files import parse, write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.registry import unknown
 
@@ -155,7 +154,7 @@ def find(name: str) -> Emulator:
     folder, wanted = _folder(name), _wanted(name)
     run = hint(command("device setup", f"emulated-{name}"))
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = parse((folder / "manifest.json").read_bytes())
         made_for, versions, files = manifest["made_for"], manifest["versions"], manifest["sha256"]
     except FileNotFoundError:
         raise MeasurementError(f"Emulator {name} is not set up in {folder}. {run}") from None
@@ -295,7 +294,7 @@ def _finish(name: str, folder: Path, packages: Mapping[str, str], started: float
     if EMULATORS[name].own_python:
         environment["PYTHONDONTWRITEBYTECODE"] = ""  # an empty one is none, whatever our own environment says
     said = debian.run(command, f"run the guest of {name}", {**environment, "PYTHONPATH": str(PLUGIN.parent)})
-    guest = json.loads(said)
+    guest = parse(said.encode())
     qemu = re.search(r"version (\S+)", debian.run([command[0], "--version"], "run qemu", environment))
     if guest.pop("machine") != EMULATORS[name].machine or qemu is None:
         raise MeasurementError(f"The guest of {name} answers as another machine: {said.strip()}")

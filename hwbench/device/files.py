@@ -26,7 +26,7 @@ from typing import Any
 from hwbench.core import registry
 from hwbench.core.command import command, form, hint
 from hwbench.core.errors import DataError, HwbenchError, UnknownName, UsageError
-from hwbench.core.files import atomic_write
+from hwbench.core.files import atomic_write, read_toml
 from hwbench.core.workspace import Workspace
 from hwbench.device import peaks
 from hwbench.device.agent import environment
@@ -267,12 +267,8 @@ def read(path: Path) -> Device:
     Raises:
         DataError: not TOML, a field is missing or of the wrong kind, or a newer version; it is named.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        again = f"have it written anew. {hint(detect_command(Workspace.at(path.parents[1])))}"
-        what = again if path.stem == local_name() else "delete it."
-        raise DataError(f"Device file {path} is not readable TOML ({error}); mend it, or {what}") from None
+    again = f"have it written anew. {hint(detect_command(Workspace.at(path.parents[1])))}"
+    document = read_toml(path, "Device file", f"mend it, or {again if path.stem == local_name() else 'delete it.'}")
     if _field(document, path, "schema", int) > VERSION:
         raise DataError(f"Device file {path} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
     reach, kind = _reach(document, path), _one_of(document, path, "kind", KINDS)

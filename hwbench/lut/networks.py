@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import schema
+from hwbench.core.files import parse
 from hwbench.device.agent.environment import Environment
 from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
@@ -59,7 +60,7 @@ def fold_networks(
     """
     known = dict(architectures)
     if path.exists():
-        known = {row["key"]: json.loads(row["architecture"]) for row in read_networks(path)[0]} | known
+        known = {row["key"]: parse(row["architecture"].encode()) for row in read_networks(path)[0]} | known
     rows = []
     for row in summarise_journal(journal, environment, precision):
         row.pop("overhead_ns")  # a request pays for its call

@@ -183,7 +183,9 @@ def check_local(environment: Environment, path: Path, todo: str) -> None:
     """
     from hwbench.device.agent import environment as environments
 
-    runtime = registry.get("runtime", str(environment.values["runtime"]))
+    if not isinstance(name := environment.values.get("runtime"), str):
+        raise DataError(f"{path} does not say with which runtime it was measured. {todo}")
+    runtime = registry.get("runtime", name)
     here = environments.collect(runtime.name, runtime.version(), runtime.executes_on())
     differences = environment.differences(here)
     if differences:
@@ -236,7 +238,8 @@ def find_lut(target: Target, spaces: Sequence[str] = ()) -> Path:
 
 def environment_of(footer: Mapping[str, Any], path: Path) -> Environment:
     """Where a table was measured, if its footer still says so consistently."""
-    environment = Environment(footer.get("environment", {}))
-    if environment.hash != footer.get("environment_hash"):
+    values = footer.get("environment")
+    environment = Environment(values if isinstance(values, dict) else {})
+    if environment.hash != footer.get("environment_hash") or not isinstance(values, dict):
         raise DataError(f"{path} was edited after hwbench wrote it (environment differs); restore it or make it again.")
     return environment

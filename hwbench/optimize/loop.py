@@ -40,6 +40,8 @@ UNSCORED = "unscored"
 """In the log, of every batch of a search that spares (`spares`): indices of those that break a limit and were not scored."""
 MOST_UNSCORED = 20_000
 """So many in a row end a search: its strategy does not find its way within the limits."""
+SAME = 1e-6
+"""Relative: how far what is logged of an architecture may differ between machines."""
 BATCH, DEAR_BATCH = 100, 20
 """Architectures scored at a time; fewer where each is dear, so that less is lost with a kill and strategies learn sooner."""
 
@@ -172,6 +174,8 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
                 break
             if logged is not None and asks_otherwise and not logged.old:
                 raise DataError(f"{log}: batch {len(batches)} is not of this search; choose another --out.")
+            if logged is not None:
+                _check_told(plan, score, logged, f"{log}: batch {len(batches)}")
             batch = logged or _batch(plan, score, asked, _within(tick, done, plan.evaluations))
             failures = _in_a_row(failures, batch.values[ACCURACY], batch.failed)
             if logged is None:
@@ -185,6 +189,27 @@ def run_trials(plan: Plan, score: Scoring, log: Path, tick: Tick) -> Trials:
             idle = 0 if len(batch.evaluated) else idle + len(batch.genes)
             tick(done, plan.evaluations)
     return _trials(plan, batches)
+
+
+def _check_told(plan: Plan, score: Scoring, batch: Batch, where: str) -> None:
+    """Raises DataError where a logged batch says other costs of an architecture than are computed now, or another cheap score.
+
+    What it costs to score again where that is dear, the checksum of its line stands for.
+    """
+    population, mine = as_population(batch.genes), batch.evaluated
+    now = {name: values for limit in plan.limits for name, values in limit.values(population).items()}
+    if not score.expensive:
+        now[ACCURACY] = np.full(len(batch.genes), np.nan)
+        now[ACCURACY][mine] = _scores(plan.space, score, population[:, mine]).values
+    for name, values in now.items():
+        apart = np.flatnonzero(~np.isclose(batch.values[name], values, rtol=SAME, atol=0, equal_nan=True))
+        if len(apart):
+            at = int(apart[0])
+            raise DataError(
+                f"{where}: {name} of architecture {batch.genes[at].tobytes().hex()} is {batch.values[name][at]:.6g} there, and "
+                f"{values[at]:.6g} as it is computed now: the log was edited, or what tells {name} is another by now. Restore "
+                "it, or choose another --out."
+            )
 
 
 def _listed(values: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -260,6 +285,20 @@ def _scores(space: Space, score: Scoring, population: Population, done: Callable
     return Scores(found, failed)
 
 
+def _column(numbers: Sequence[float | None], n: int) -> np.ndarray:
+    """A number for each of n architectures; ValueError and TypeError say that it is none."""
+    if len(numbers) != n or any(not isinstance(each, int | float | None) for each in numbers):
+        raise ValueError(numbers)
+    return np.array(numbers, float)
+
+
+def _index(at: str | int, n: int) -> int:
+    """Of one of n architectures."""
+    if not 0 <= int(at) < n:
+        raise ValueError(at)
+    return int(at)
+
+
 def _read_log(path: Path, plan: Plan, spared: bool) -> list[Batch]:
     """Whole batches logged before."""
     names = {"genes", *plan.columns, *([SHARES] if plan.blocks else [])}
@@ -268,9 +307,13 @@ def _read_log(path: Path, plan: Plan, spared: bool) -> list[Batch]:
         if set(entry) - {FAILED, UNSCORED} != names:
             raise ValueError(entry)
         genes = np.frombuffer(bytes.fromhex(entry["genes"]), np.uint8).reshape(-1, len(plan.space.genes))
-        values = {name: np.array(entry[name], float) for name in plan.columns}
-        failed = {int(at): why for at, why in entry.get(FAILED, {}).items()}
-        shares = {name: np.array(each, float) for name, each in entry.get(SHARES, {}).items()}
-        return Batch(genes, values, failed, entry.get(UNSCORED), shares, spared and UNSCORED not in entry)
+        if (genes >= [len(gene.choices) for gene in plan.space.genes]).any():
+            raise ValueError("a gene has no such choice")
+        n = len(genes)
+        values = {name: _column(entry[name], n) for name in plan.columns}
+        failed = {_index(at, n): str(why) for at, why in dict(entry.get(FAILED, {})).items()}
+        shares = {name: _column(each, n) for name, each in dict(entry.get(SHARES, {})).items()}
+        unscored = [_index(at, n) for at in entry[UNSCORED]] if UNSCORED in entry else None
+        return Batch(genes, values, failed, unscored, shares, spared and UNSCORED not in entry)
 
     return list(jsonl.read(path, "batch of this search", batch))

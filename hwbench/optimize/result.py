@@ -15,8 +15,8 @@ from hwbench import __version__
 from hwbench.accuracy.scoring import Scoring
 from hwbench.core import pareto, schema, stats
 from hwbench.core.command import command, form
-from hwbench.core.errors import UsageError
-from hwbench.core.files import read_json
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.typed_json import Record, decode
 from hwbench.optimize import feasibility
 from hwbench.optimize import schema as optimize_schema
 from hwbench.optimize.cost_kind import LATENCY, UPPER
@@ -27,7 +27,7 @@ from hwbench.optimize.settings import Settings
 from hwbench.optimize.space_problem import as_genes
 from hwbench.predictor.base import Refusal
 from hwbench.space import activity
-from hwbench.space.architectures import RESULT_NAME, Architectures, of_values, require_space
+from hwbench.space.architectures import RESULT_NAME, SEALED, Architectures, of_values, read_document, require_space
 from hwbench.space.base import Space
 
 FINALISTS = 5
@@ -37,6 +37,50 @@ FOLLOWS, LEAST_KNOWN = 0.999, 20
 lookup tables against all parameters 0.9997 and more in five spaces, against latency on a CPU 0.993 (autoformer-tiny)."""
 DRAWN = 2000
 """Networks drawn to tell what is usual in a space."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _About(Record):
+    """What a search's document states beside its settings."""
+
+    evaluated: int
+    feasible: int
+    space_size: str
+    hwbench_version: str
+    finalists: tuple[Mapping[str, float | bool | None], ...]
+    front: tuple[Mapping[str, float | bool | str | None], ...]
+    invalid: int = 0
+    margin: float | None = None
+    predictor_folder: str | None = None
+    predictors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    usual: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unscored: int = 0
+    proof: Mapping[str, float] | None = None
+    chosen: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored(Record):
+    """The document."""
+
+    space: str
+    architectures: tuple[Mapping[str, Any], ...]
+    search: _About
+
+
+def _check_finalists(stored: _Stored, settings: Settings, source: str) -> None:
+    """Raises DataError unless every finalist, and every point of the front, has an accuracy and what is limited."""
+    about = stored.search
+    if not 0 < len(stored.architectures) <= len(about.finalists):
+        raise DataError(f"{source}: {len(about.finalists)} finalists of {len(stored.architectures)} architectures.")
+    for what, each in (("finalists", about.finalists), ("front", about.front)):
+        for at, facts in enumerate(each):
+            for name in (ACCURACY, *settings.bounds):
+                if not isinstance(facts.get(name), int | float):
+                    raise DataError(f"{source}: expected a number, got {facts.get(name)!r}, at search.{what}[{at}].{name}.")
 
 
 @dataclass(frozen=True)
@@ -79,17 +123,25 @@ class SearchResult:
         mine = [name for name in self.__dataclass_fields__ if name not in ("networks", "settings")]
         return {
             **self.networks.document(),
+            "schema": SEALED,
             "search": {**self.settings.document(), **{name: getattr(self, name) for name in mine}},
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> SearchResult:
-        """From the stored document of this version or an older one."""
+    def of(cls, document: Mapping[str, Any], source: str = "search result") -> SearchResult:
+        """From the stored document of this version or an older one.
+
+        Raises:
+            DataError: a field is missing or of another type; the message names it.
+        """
+        stored = decode(_Stored, document, source)
         about = document["search"]
+        settings = Settings.of({"space": stored.space, **about}, source)
+        _check_finalists(stored, settings, source)
         mine = [name for name in cls.__dataclass_fields__ if name not in ("networks", "settings")]
         networks = of_values(document["space"], document["architectures"])
         known = {"invalid": 0, "margin": None, "predictor_folder": None, **{n: about[n] for n in mine if n in about}}
-        return cls(networks, Settings.of({"space": document["space"], **about}), **known)
+        return cls(networks, settings, **known)
 
     @classmethod
     def read(cls, folder: Path, space: str | None = None) -> SearchResult:
@@ -98,12 +150,13 @@ class SearchResult:
         Raises:
             UsageError: there is none.
         """
-        document = read_json(folder / RESULT_NAME, "search result")
+        path = folder / RESULT_NAME
+        document = read_document(path)
         if "search" not in document:
             search = command("search", space="SPACE", budget_ms="MS", out=folder)
-            raise UsageError(f"{folder / RESULT_NAME} is not a search result; make one, {form(search)}")
+            raise UsageError(f"{path} is not a search result; make one, {form(search)}")
         require_space(document["space"], space, f"{folder} holds a search")
-        return cls.of(document)
+        return cls.of(document, str(path))
 
     @property
     def found(self) -> str:

@@ -34,7 +34,7 @@ from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.executor.base import USUAL
 from hwbench.core.factors import Factor
-from hwbench.core.files import only_writer, read_json, write_json
+from hwbench.core.files import only_writer, write_sealed
 from hwbench.core.genes import Genes
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device.target import Target
@@ -49,7 +49,8 @@ from hwbench.optimize.objective.base import ACCURACY, make_objective
 from hwbench.optimize.problem import NoBlocks, Problem
 from hwbench.optimize.relative_budget import factor_of, in_ms
 from hwbench.optimize.result import SearchResult, followed, result_of, spared, usual, write_trials
-from hwbench.optimize.settings import PLAIN, SETTINGS_NAME, UPPER_BOUND, Settings, claim
+from hwbench.optimize.settings import PLAIN, UPPER_BOUND, Settings, claim
+from hwbench.optimize.settings import read as read_settings
 from hwbench.optimize.space_problem import as_population
 from hwbench.optimize.strategy.base import Strategy
 from hwbench.predictor import models
@@ -156,7 +157,7 @@ def search(
         anew = _anew(asked, accuracy, places, uncertified)
         found = _searched(asked, question, score, folder, tick, anew)
     document = replace(found, chosen=why, seconds=round(time.monotonic() - started, 3)).document()
-    write_json(folder / RESULT_NAME, document)
+    write_sealed(folder / RESULT_NAME, document)
     (folder / NEAREST_NAME).unlink(missing_ok=True)
     return document
 
@@ -318,8 +319,7 @@ def _effort(strategy: str | None, evaluations: int | None, score: Scoring, folde
         return strategy, 1, None
     if strategy is not None and evaluations is not None:
         return strategy, evaluations, None
-    path = folder / SETTINGS_NAME
-    before = read_json(path, "search settings") if path.exists() else {}
+    before = read_settings(folder)
     rows = None if score.candidates is None else len(score.candidates)
     whole = rows is not None and (evaluations is None or evaluations >= rows)
     if rows is not None and whole and strategy is None and before.get("strategy", EVERY_ROW) == EVERY_ROW:

@@ -9,8 +9,9 @@ from typing import Any
 
 from hwbench.core import registry
 from hwbench.core.command import Value, command
-from hwbench.core.errors import UsageError
+from hwbench.core.errors import DataError, UsageError
 from hwbench.core.files import read_json, write_json
+from hwbench.core.typed_json import decode
 from hwbench.core.workspace import Workspace
 from hwbench.device.target import Target
 from hwbench.network.spec import Setting
@@ -65,12 +66,15 @@ class Settings:
     """Cost -> fingerprint of the predictor behind it."""
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Settings:
-        """From the document of this version or an older one; what else stands there is passed over."""
+    def of(cls, stored: Mapping[str, Any], source: str = "Settings of a search") -> Settings:
+        """From the document of this version or an older one; what else stands there is passed over.
+
+        Raises:
+            DataError: a setting is missing or of another type; the message names it.
+        """
         known = {name: stored.get(name) for name in cls.__dataclass_fields__}
-        known["setting"] = Setting(**stored["setting"])
-        known["bound"] = stored.get("bound", UPPER_BOUND if stored["certified"] else PLAIN)
-        return cls(**known)  # type: ignore[arg-type]
+        known["bound"] = stored.get("bound", UPPER_BOUND if stored.get("certified") else PLAIN)
+        return decode(cls, known, source)
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -202,7 +206,7 @@ def claim(folder: Path, settings: Settings, anew: str = "") -> None:
     if not path.exists():
         write_json(path, now)
         return
-    before = read_json(path, "search settings")
+    before = read(folder)
     for name, value in now.items():
         then = before.get(name)
         if name in PARTS and isinstance(then, str):
@@ -211,6 +215,22 @@ def claim(folder: Path, settings: Settings, anew: str = "") -> None:
             raise UsageError(f"{folder} was searched with another {value['name']}: its content changed since. {anew}")
         if then != value and (name in before or name not in LATER):
             raise UsageError(f"{folder} holds another search: {name} was {then!r}, now {value!r}. Choose another --out.")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What a folder's search was asked, as the document states it; nothing where none was begun.
+
+    Raises:
+        DataError: a setting is missing or of another type.
+    """
+    path = folder / SETTINGS_NAME
+    if not path.exists():
+        return {}
+    stored = read_json(path, "Search settings")
+    if not isinstance(stored, dict):
+        raise DataError(f"{path} holds no settings of a search; restore it, or choose another --out.")
+    Settings.of(stored, str(path))
+    return stored
 
 
 def _exact(value: float | None) -> str | None:

@@ -15,7 +15,8 @@ import shlex
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from hwbench import __version__
 from hwbench.core import registry
 from hwbench.core.command import form, hint, words
 from hwbench.core.errors import DataError, UnknownName, UsageError
-from hwbench.core.files import atomic_write, read_json, without_nan, write_json
+from hwbench.core.files import atomic_write, check_seal, read_json, without_nan, write_sealed
 from hwbench.core.registry import unknown
 from hwbench.core.typed_json import decode, encode
 from hwbench.core.workspace import Workspace
@@ -34,7 +35,8 @@ from hwbench.predictor.card_types import ONNX, SUM, TYPES, Card
 
 AnyCard = TypeVar("AnyCard", bound=Card)
 
-VERSION = 2
+VERSION, SEALED_SINCE = 3, 3
+"""Version 3 states a hash of all else it states, so that an edited card is known."""
 CARD, ARRAYS = "card.json", "arrays.npz"
 MOST_BYTES = 1 << 28
 """Of a predictor's arrays, unpacked: the largest shipped ones take a hundredth of it."""
@@ -73,7 +75,7 @@ def write(folder: Path, kind: type[AnyCard], document: Mapping[str, Any], arrays
     }
     card = decode(kind, without_nan(whole), f"The card of {folder}")
     atomic_write(folder / ARRAYS, buffer.getvalue())
-    write_json(folder / CARD, encode(card))
+    write_sealed(folder / CARD, encode(card))
     return card
 
 
@@ -106,7 +108,10 @@ def read(folder: str | Path) -> Card:
         raise DataError(f"{path} is not a predictor card: it states no schema.")
     if document["schema"] > VERSION:
         raise DataError(f"{path} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
-    return of_document(document, str(path))
+    stated = document.get("rebuild")
+    rebuild = f"make it again, {form(stated)}" if isinstance(stated, str) else "make it again."
+    plain = check_seal(document, path, "Predictor card", rebuild, document["schema"] >= SEALED_SINCE)
+    return of_document(plain, str(path))
 
 
 def read_as(kind: type[AnyCard], folder: str | Path, what: str) -> AnyCard:
@@ -186,6 +191,20 @@ def read_arrays(folder: str | Path, card: Card, place: Workspace | None = None) 
         raise DataError(f"{stored_at} does not hold plain arrays ({error}). {again(card, place)}") from error
 
 
+@contextmanager
+def restoring(folder: str | Path, card: Card, place: Workspace | None = None) -> Iterator[None]:
+    """Around a part that takes up what it stored: of a state that is none of its own it may raise what it will.
+
+    Raises:
+        DataError: it did; the message names the card.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{Path(folder) / CARD} holds no state of {card.method} ({said}). {again(card, place)}") from error
+
+
 def data_of(path: str | Path, rows: int) -> dict[str, Any]:
     """What a card says of a data file: name, hash, rows. The name is relative to the tables folder or bare: no machine path."""
     path = Path(path)
@@ -214,4 +233,4 @@ def copy(folder: Path, card: Card, target: Path) -> None:
     It replaces one that is there: fitted again on the same rows, a predictor says the same and has another card.
     """
     atomic_write(target / ARRAYS, (folder / ARRAYS).read_bytes())
-    write_json(target / CARD, encode(card))
+    write_sealed(target / CARD, encode(card))

@@ -82,7 +82,9 @@ class OnnxLatency:
             again = cards.again(card, target.workspace)
             raise DataError(f"{folder} was fitted by an older hwbench, which looked at kernels otherwise. {again}")
         model = OpModel()
-        model.restore(card.kernels.state, cards.read_arrays(folder, card, target.workspace))
+        arrays = cards.read_arrays(folder, card, target.workspace)
+        with cards.restoring(folder, card, target.workspace):
+            model.restore(card.kernels.state, arrays)
         kernels = card.kernels
         setting = replace(target.setting, scenario=kernels.scenario)
         rows = measured_rows(target, setting, card)
@@ -235,7 +237,7 @@ def network_kernels(networks: Iterable[Network], target: Target) -> Iterator[Det
                 raise UsageError("kernels are priced in one number format, and nodes of this network state their own")
             with path.open("wb") as stream:
                 onnx_writer.write_model(network, target.setting, stream, light=True)
-            yield kernel_detection.detect(path, target.runtime, target.setting)
+            yield kernel_detection.detect(path, target.runtime, target.setting, whole=False)
 
 
 def folder_name(target: Target) -> str:

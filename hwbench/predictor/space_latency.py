@@ -90,6 +90,8 @@ class Fitted:
 
     def for_space(self, space: Space, statistic: str) -> SpaceSum | Refusal:
         """The compiled latency of a space; refused where an op of it is unknown."""
+        if statistic not in self.predictors:
+            return Refusal(f"{self.name} knows the statistics {', '.join(self.statistics) or 'none'}, not {statistic}.")
         aggregator = self.predictors[statistic]
 
         def op_value(specs: Sequence[OpSpec]) -> np.ndarray:
@@ -293,7 +295,8 @@ def open_sum(folder: Path, card: SumCard, target: Target, name: str = "") -> Fit
     predictors: dict[str, Aggregator] = {}
     for statistic, part in card.statistics.items():
         predictors[statistic] = registry.make("aggregator", card.predictor)
-        predictors[statistic].restore(part.state, unpack(arrays, statistic))
+        with cards.restoring(folder, card, target.workspace):
+            predictors[statistic].restore(part.state, unpack(arrays, statistic))
     filled = frozenset(arrays.get(FILLED, np.array([])).tolist())
     stated = replace(target, device=card.device, runtime=card.runtime, setting=card.setting)
     return Fitted(folder, card, predictors, stated, name or f"{card.device}/{folder.name}", filled)

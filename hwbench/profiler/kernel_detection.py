@@ -86,6 +86,7 @@ def detect(
     shapes: Mapping[str, Sequence[int]] | None = None,
     fills: Mapping[str, float] | None = None,
     own_layout: bool = True,
+    whole: bool = True,
 ) -> DetectedKernels:
     """Lists the kernels that a runtime makes of a model.
 
@@ -96,6 +97,7 @@ def detect(
         shapes: Full shapes of inputs that have free sides.
         fills: Numbers that inputs are filled with where data decide what is run.
         own_layout: With the layouts of this machine's processor; without, what devices of the runtime have in common.
+        whole: Refuse a model that lacks its large weights, as `onnx_writer` leaves them out of a light one.
 
     Raises:
         UsageError: there is no such file.
@@ -112,7 +114,7 @@ def detect(
     with scratch_folder() as scratch:
         source = _Source(model, scratch, engine, _setting(setting, own_layout), dict(shapes or {}), dict(fills or {}))
         try:
-            lighten(model, source.folder)
+            lighten(model, source.folder, whole)
             taken = _inferred(source) or _run_once(source)
             original = _read(source.folder / MODEL)
             memory = _memory(source, *taken[:2], frozenset(tensor.name for tensor in original.graph.initializer))

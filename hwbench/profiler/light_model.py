@@ -7,11 +7,12 @@ half a gigabyte is light in milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hwbench.core.errors import DataError
+from hwbench.core.progress import note
 from hwbench.network.onnx_writer import LARGE_BYTES, length_prefix
 
 MODEL, ZEROS = "model.onnx", "zeros.bin"
@@ -21,12 +22,22 @@ MOST_WEIGHT = 2**40
 """Bytes of one weight; more is a damaged size."""
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
-# raw_data and the typed data fields.
+# raw_data, numbers of a fixed length (float, double), all that holds data.
+_RAW, _FIXED = 9, (4, 10)
 _TENSOR_DATA = (4, 5, 6, 7, 9, 10, 11)
 
 
-def lighten(model: Path, folder: Path) -> None:
-    """Writes the model without its large weights, and the zeros they are read from."""
+def lighten(model: Path, folder: Path, whole: bool = True) -> None:
+    """Writes the model without its large weights, and the zeros they are read from.
+
+    Args:
+        model: ONNX file.
+        folder: Where to write.
+        whole: Refuse a model whose large weights are not there, or not as long as their sides say: no runtime loads it.
+
+    Raises:
+        DataError: it is no ONNX model, or damaged.
+    """
     import mmap
 
     length = model.stat().st_size
@@ -44,7 +55,7 @@ def lighten(model: Path, folder: Path) -> None:
                 continue
             for inner, inner_start, inner_end, inner_body in _fields(raw, body, end, model):
                 if inner == _GRAPH_INITIALIZER:
-                    light, size = _light(raw, inner_body, inner_end, model)
+                    light, size = _light(raw, inner_body, inner_end, model, whole)
                     largest = max(largest, size)
                     graph += _tagged(_GRAPH_INITIALIZER, light)
                 else:
@@ -73,14 +84,16 @@ def undeclare(path: Path) -> bool:
     return True
 
 
-def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
+def _light(raw: Any, start: int, end: int, model: Path, whole: bool) -> tuple[bytes, int]:
     """A weight's message, its data replaced by a reference to the zeros where it is large; and the bytes it needs."""
     from google.protobuf.message import DecodeError
     from onnx import TensorProto, helper
 
-    header = bytearray()
-    for number, field_start, field_end, _ in _fields(raw, start, end, model):
-        if number not in _TENSOR_DATA:
+    header, stored = bytearray(), dict.fromkeys(_TENSOR_DATA, 0)
+    for number, field_start, field_end, body in _fields(raw, start, end, model):
+        if number in _TENSOR_DATA:
+            stored[number] += field_end - body
+        else:
             header += raw[field_start:field_end]
     try:
         tensor = TensorProto.FromString(bytes(header))
@@ -96,6 +109,8 @@ def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
     if outside and size < LARGE_BYTES:
         take_in(tensor, model)
         return bytes(tensor.SerializeToString()), 0
+    if whole:
+        _check_stored(tensor, size, stored, model)
     del tensor.external_data[:]
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", ZEROS), ("offset", "0"), ("length", str(size))):
@@ -104,10 +119,43 @@ def _light(raw: Any, start: int, end: int, model: Path) -> tuple[bytes, int]:
     return tensor.SerializeToString(), size
 
 
+def _check_stored(tensor: Any, size: int, stored: Mapping[int, int], model: Path) -> None:
+    """Raises DataError unless the data of a weight are as long as its sides say."""
+    from onnx import TensorProto
+
+    raw, plain, longer = stored[_RAW], sum(stored[each] for each in _FIXED), sum(stored.values())
+    there = raw or plain or longer
+    if tensor.data_location == TensorProto.EXTERNAL:
+        where = {entry.key: entry.value for entry in tensor.external_data}
+        if not (model.parent / where.get("location", "")).exists():
+            note(f"{model} keeps weights in {where.get('location')}, which is not there: no runtime loads it as it is")
+            return
+        beside, offset, length = _beside(tensor, model)
+        there = min(length, beside.stat().st_size - offset)
+    elif not raw and not plain:  # numbers of one to ten bytes, as they are large
+        n = math.prod(tensor.dims)
+        there = size if n <= longer <= 10 * n else longer
+    if there != size:
+        raise DataError(
+            f"{model} is damaged: weight '{tensor.name}' has {max(there, 0)} bytes, its sides {list(tensor.dims)} take {size}; "
+            "export it again, with all its weights."
+        )
+
+
 def take_in(tensor: Any, model: Path) -> None:
     """Reads a weight that lies in a file beside the model."""
     from onnx import TensorProto
 
+    beside, offset, length = _beside(tensor, model)
+    with beside.open("rb") as stream:
+        stream.seek(offset)
+        tensor.raw_data = stream.read(min(length, MOST_BYTES))
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.DEFAULT
+
+
+def _beside(tensor: Any, model: Path) -> tuple[Path, int, int]:
+    """(file, offset, bytes) of a weight that lies beside the model."""
     where = {entry.key: entry.value for entry in tensor.external_data}
     location = where.get("location", "no file")
     beside = model.parent / location  # a link is fine (caches use them), a path that leads elsewhere is not
@@ -116,11 +164,7 @@ def take_in(tensor: Any, model: Path) -> None:
     offset, length = where.get("offset", "0"), where.get("length", str(beside.stat().st_size))
     if not all(number.isdecimal() and int(number) < 2**63 for number in (offset, length)):
         raise DataError(f"{model} is damaged: it keeps {length!r} bytes of '{tensor.name}' at {offset!r}; export it again.")
-    with beside.open("rb") as stream:
-        stream.seek(int(offset))
-        tensor.raw_data = stream.read(min(int(length), MOST_BYTES))
-    del tensor.external_data[:]
-    tensor.data_location = TensorProto.DEFAULT
+    return beside, int(offset), int(length)
 
 
 def too_large(length: int) -> str:

@@ -16,13 +16,15 @@ import numpy as np
 
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
-from hwbench.core.files import read_json
+from hwbench.core.files import check_seal, read_json
 from hwbench.core.genes import check_choices
+from hwbench.core.typed_json import Record, decode
 from hwbench.space import values as spaces
 from hwbench.space.activity import canonical
 from hwbench.space.base import Population, Space
 
-VERSION = 1
+VERSION, SEALED = 1, 2
+"""Of files that people write, and of those that searches write: these state a hash of all else in them since version 2."""
 RESULT_NAME = "search.json"
 
 
@@ -122,10 +124,34 @@ def read(path: str | Path, space: str | None = None) -> Architectures:
     place = Path(path)
     if place.is_dir():
         place = place / RESULT_NAME
-    document = read_json(place, "architecture file")
-    if not isinstance(document, dict) or not isinstance(document.get("architectures"), list) or "space" not in document:
-        raise DataError(f'{place} is no architecture file; expected {{"schema": 1, "space": ..., "architectures": [...]}}.')
-    if document.get("schema", 0) > VERSION:
-        raise DataError(f"{place} has schema {document['schema']}, this hwbench knows {VERSION}: update hwbench.")
+    document = read_document(place)
     require_space(document["space"], space, f"{place} holds architectures")
     return of_values(document["space"], document["architectures"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File(Record):
+    """What every architecture file states."""
+
+    space: str
+    architectures: tuple[Mapping[str, Any], ...]
+    schema: int = 0
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """An architecture file or a search's result, as the document states it.
+
+    Raises:
+        UsageError: there is none.
+        DataError: it is none, a field is of another type, or, of a search's result, it was edited.
+    """
+    document = read_json(path, "architecture file")
+    if not isinstance(document, dict) or not {"space", "architectures"} <= document.keys():
+        raise DataError(f'{path} is no architecture file; expected {{"schema": 1, "space": ..., "architectures": [...]}}.')
+    stated = decode(_File, document, str(path))
+    if stated.schema > SEALED:
+        raise DataError(f"{path} has schema {stated.schema}, this hwbench knows {SEALED}: update hwbench.")
+    if "search" not in document:
+        return document
+    again = "ask for the same search again: it reads its log, and writes this file anew."
+    return check_seal(document, path, "Search result", again, stated.schema >= SEALED)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core.command import command
-from hwbench.core.files import read_json
 from hwbench.optimize.result import SearchResult
 from hwbench.optimize.settings import Settings
 from hwbench.study import trials
@@ -66,13 +65,13 @@ class Counted:
         return self.settings.word(self.settings.first)
 
 
-def read(folder: Path) -> Counted:
+def read(folder: Path, verification: Mapping[str, Any]) -> Counted:
     """The files of such a search."""
     result = SearchResult.read(folder)
     return Counted(
         folder=folder,
         result=result,
-        verification=read_json(folder / "verification.json", "verification"),
+        verification=verification,
         trials=trials.read(folder, result),
     )
 

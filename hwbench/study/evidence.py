@@ -7,16 +7,15 @@ and the device file.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry, schema
-from hwbench.core.command import command, hint
+from hwbench.core.command import hint
 from hwbench.core.errors import DataError, UnknownName, UsageError
-from hwbench.core.files import read_json
+from hwbench.core.files import parse
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
 from hwbench.lut.table import Lut
@@ -32,9 +31,11 @@ from hwbench.space.architectures import RESULT_NAME
 from hwbench.study import schema as study_schema
 from hwbench.study import trials
 from hwbench.study.trials import Trials
-from hwbench.study.verify import certified, searched_with
+from hwbench.study.verification import SUMMARY
+from hwbench.study.verify import again as verify_again
+from hwbench.study.verify import certified, searched_with, summarise
 
-FILES = (RESULT_NAME, "trials.parquet", "verification.json", "verification.parquet")
+FILES = (RESULT_NAME, "trials.parquet", SUMMARY, "verification.parquet")
 """What a verified search's folder holds."""
 ROUNDING = 1e-6
 """Relative; how far one predictor's answer may differ between arrays and single networks."""
@@ -124,19 +125,18 @@ class Evidence:
         return {spec: rows[spec.key] if spec.key in timed else None for spec in specs}
 
 
-def read(folder: Path, place: Workspace) -> Evidence:
+def read(folder: Path, place: Workspace, verification: Mapping[str, Any]) -> Evidence:
     """Every file of a verified search.
 
     Raises:
         UsageError: a step before the report was not made; the message names its command.
     """
     result = SearchResult.read(folder)
-    again = hint(command("verify", folder, space=registry.code_of(result.settings.space), workspace=place.option))
+    again = hint(verify_again(folder, result, place))
     if missing := [name for name in FILES if not (folder / name).exists()]:
         raise UsageError(f"{folder} was not verified yet (no {missing[0]}). {again}")
-    verification = read_json(folder / "verification.json", "verification")
     rows = schema.read(folder / "verification.parquet", study_schema.VERIFICATION)[0].to_pylist()
-    known = [(json.loads(row["architecture"]), row) for row in rows]
+    known = [(parse(row["architecture"].encode()), row) for row in rows]
     finalists = [row for values in result.networks.values for stored, row in known if stored == values]
     roles = ["winner", *["finalist"] * (len(result.finalists) - 1)]
     asked = (result.settings.statistic, result.settings.bounds[LATENCY])
@@ -145,6 +145,8 @@ def read(folder: Path, place: Workspace) -> Evidence:
     told = [(row["predicted_ms"], facts["latency_ms"]) for row, facts in zip(finalists, result.finalists, strict=True)]
     if any(abs(verified - searched) > ROUNDING * searched for verified, searched in told):
         raise UsageError(f"The verification in {folder} asked another predictor than the search did. {again}")
+    random = [row for row in rows if row["role"] == "random"]
+    _check_told(verification["accuracy"], summarise(random or rows), folder, again)
     try:
         device = devices.get(result.settings.device, place.root)
     except UnknownName:
@@ -154,12 +156,24 @@ def read(folder: Path, place: Workspace) -> Evidence:
         result=result,
         verification=verification,
         finalists=[{**row, "score": facts["accuracy"]} for row, facts in zip(finalists, result.finalists, strict=True)],
-        random=[row for row in rows if row["role"] == "random"],
+        random=random,
         trials=trials.read(folder, result),
         chosen=searched_with(folder, result, LATENCY, place),
         lut=Lut.of(result.settings.target(place), [result.settings.space]),
         device=device,
     )
+
+
+def _check_told(told: Mapping[str, Any], counted: Mapping[str, Any], folder: Path, again: str) -> None:
+    """Raises DataError where a verification states other errors of its estimates than its own rows have."""
+    for estimate, errors in told.items():
+        for name, value in errors.items():
+            now = counted.get(estimate, {}).get(name)
+            if value is not None and (now is None or abs(now - value) > ROUNDING * max(1, abs(value))):
+                raise DataError(
+                    f"{folder / SUMMARY}: {name} of {estimate} is {value:.6g}, by the rows of {FILES[-1]} it is "
+                    f"{'unknown' if now is None else f'{now:.6g}'}. Restore it, or verify again. {again}"
+                )
 
 
 def sha256(path: Path) -> str:

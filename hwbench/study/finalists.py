@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hwbench.core.command import hint
 from hwbench.core.errors import MeasurementError
-from hwbench.core.files import read_json, write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.device import files as devices
 from hwbench.device.agent.environment import Environment
@@ -23,8 +23,9 @@ from hwbench.optimize.result import SearchResult
 from hwbench.profiler.live_target import LiveTarget, connect_or_reason
 from hwbench.profiler.networks import measure_networks
 from hwbench.space.architectures import Architectures
+from hwbench.study import verification
 
-SUMMARY, ROWS = "verification.json", "verification.parquet"
+ROWS = "verification.parquet"
 SPREADS = {"min": "min_spread", "p50": "median_spread"}
 """A budget's statistic -> the column that says how well it repeats."""
 
@@ -70,17 +71,17 @@ def unmeasured(found: SearchResult, why: str) -> dict[str, Any]:
     }
 
 
-def write_unmeasured(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+def write_unmeasured(folder: Path, summary: dict[str, Any], again: str) -> dict[str, Any]:
     """Stores that nothing was measured, unless something was before: what was once seen stays true of that day."""
-    path = folder / SUMMARY
-    before = read_json(path, "verification") if path.exists() else {}
+    path = folder / verification.SUMMARY
+    before = verification.read(folder, f"remove it and {hint(again)}") if path.exists() else {}
     if before.get("measured", bool(before)):
         raise MeasurementError(
             f"{summary['why'].rstrip('.')}. The verification of {str(before['verified_at'])[:10]} stays in {folder}; "
             f"where it shall say that nothing could be measured, remove {path} first."
         )
     (folder / ROWS).unlink(missing_ok=True)
-    write_json(path, summary)
+    verification.write(folder, summary)
     return summary
 
 

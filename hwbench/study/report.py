@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core import registry
-from hwbench.core.command import command, hint
+from hwbench.core.command import hint
 from hwbench.core.errors import UsageError
-from hwbench.core.files import atomic_write, read_json
+from hwbench.core.files import atomic_write
 from hwbench.core.workspace import Workspace
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.result import SearchResult
-from hwbench.study import counted, unmeasured
+from hwbench.study import counted, unmeasured, verification
 from hwbench.study import evidence as stored
 from hwbench.study.page import Interactive, html
 from hwbench.study.render import Section, markdown, numbered
 from hwbench.study.sections import explorer, main_rows, sections_of, subtitle_of
+from hwbench.study.verify import again
 
 
 @registry.takes(space="space")
@@ -49,23 +50,20 @@ def report(
     source, place = Path(result), Workspace.at(workspace)
     target = Path(out or source)
     found = SearchResult.read(source, space)
-    checked = source / "verification.json"
-    if not checked.exists():
-        raise UsageError(f"{source} was not verified yet (no {checked.name}). {hint(_verify(source, found, place))}")
+    verify_again = hint(again(source, found, place))
+    if not (source / verification.SUMMARY).exists():
+        raise UsageError(f"{source} was not verified yet (no {verification.SUMMARY}). {verify_again}")
+    checked = verification.read(source, verify_again)
     if LATENCY not in found.settings.bounds:
-        counts = counted.read(source)
+        counts = counted.read(source, checked)
         parts, rows = counted.sections_of(counts), counted.main_rows(counts)
         return _write(found, counted.subtitle_of(counts), parts, rows, counted.explorer(counts), target)
-    if read_json(checked, "verification").get("measured") is False:
-        told = unmeasured.read(source, place)
+    if checked.get("measured") is False:
+        told = unmeasured.read(source, place, checked)
         parts, rows = unmeasured.sections_of(told), unmeasured.main_rows(told)
         return _write(found, unmeasured.subtitle_of(told), parts, rows, unmeasured.explorer(told), target)
-    measured = stored.read(source, place)
+    measured = stored.read(source, place, checked)
     return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), explorer(measured), target)
-
-
-def _verify(source: Path, found: SearchResult, place: Workspace) -> str:
-    return command("verify", source, space=registry.code_of(found.settings.space), workspace=place.option)
 
 
 def _write(

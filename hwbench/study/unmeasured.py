@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.core.command import command
-from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.optimize.cost_kind import LATENCY
 from hwbench.optimize.result import SearchResult
@@ -68,14 +67,14 @@ class Unmeasured:
         return "certified upper bound" if certified(self.settings, self.chosen) else "uncertified upper bound"
 
 
-def read(folder: Path, place: Workspace) -> Unmeasured:
+def read(folder: Path, place: Workspace, verification: Mapping[str, Any]) -> Unmeasured:
     """The files of a search that could not be measured."""
     result = SearchResult.read(folder)
     chosen = searched_with(folder, result, LATENCY, place)
     return Unmeasured(
         folder=folder,
         result=result,
-        verification=read_json(folder / "verification.json", "verification"),
+        verification=verification,
         trials=trials.read(folder, result),
         chosen=chosen,
         told=chosen.latency.predict(result.networks.population),

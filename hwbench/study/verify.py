@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import registry, schema, stats
+from hwbench.core.command import command
 from hwbench.core.errors import HwbenchError
-from hwbench.core.files import write_json
 from hwbench.core.progress import Tick, no_tick
 from hwbench.core.workspace import Workspace
 from hwbench.device.agent.environment import Environment
@@ -46,9 +46,9 @@ from hwbench.space import lowering as spaces
 from hwbench.space.architectures import Architectures
 from hwbench.space.sample import sample
 from hwbench.study import schema as study_schema
+from hwbench.study import verification
 from hwbench.study.finalists import (
     ROWS,
-    SUMMARY,
     best_kept,
     check_environment,
     checked,
@@ -62,7 +62,6 @@ from hwbench.study.finalists import (
     write_unmeasured,
 )
 
-VERSION = 1
 ESTIMATES = ("predicted_ms", "flops_ms", "plain_sum_ms", "primitive_sum_ms", "primitive_calibrated_ms")
 """Columns of a verification that claim to be the latency."""
 
@@ -98,7 +97,7 @@ def verify(
     found = SearchResult.read(folder, space)
     chosen = searched_with(folder, found, LATENCY, place) if LATENCY in found.settings.bounds else None
     known = {
-        "schema": VERSION,
+        "schema": verification.VERSION,
         "space": found.settings.space,
         "statistic": found.settings.statistic,
         "budget_ms": found.settings.bounds.get(LATENCY),
@@ -121,7 +120,9 @@ def verify(
         )
     if isinstance(live, str) or not isinstance(chosen.model, Fitted):
         limits = check_limits(folder, found, Recount(f"not measured: {live}", []), place, tick)
-        return write_unmeasured(folder, {**known, **unmeasured(found, str(live)), "limits": limits})
+        return write_unmeasured(
+            folder, {**known, **unmeasured(found, str(live)), "limits": limits}, again(folder, found, place)
+        )
     fitted = chosen.model
     check_environment(Environment(fitted.card.environment), fitted.folder / CARD, live)
     sets = [found.networks, *_drawn(found, fitted, random, seed)]
@@ -129,7 +130,7 @@ def verify(
     rows = compare(sets, fitted, found.settings.statistic, policy, tick, roles, live)
     summary = {**known, **_measured(folder, found, rows, measured_where(found.settings.statistic, live), place, tick)}
     schema.write(folder / ROWS, study_schema.VERIFICATION, rows, {"statistic": found.settings.statistic})
-    write_json(folder / SUMMARY, summary)
+    verification.write(folder, summary)
     return summary
 
 
@@ -161,7 +162,7 @@ def _recounted(folder: Path, found: SearchResult, known: Mapping[str, Any], plac
     first = recounts[found.settings.first]
     if not first.measured:
         summary = {**known, **unmeasured(found, first.why_not or first.how), "limits": limits}
-        return write_unmeasured(folder, summary)
+        return write_unmeasured(folder, summary, again(folder, found, place))
     summary = {
         **known,
         **unmeasured(found, ""),
@@ -172,8 +173,13 @@ def _recounted(folder: Path, found: SearchResult, known: Mapping[str, Any], plac
         "doubtful": [],
         "limits": limits,
     }
-    write_json(folder / SUMMARY, summary)
+    verification.write(folder, summary)
     return summary
+
+
+def again(folder: Path, found: SearchResult, place: Workspace) -> str:
+    """The command that verifies a search."""
+    return command("verify", folder, space=registry.code_of(found.settings.space), workspace=place.option)
 
 
 def _drawn(found: SearchResult, fitted: Fitted, random: int, seed: int) -> list[Architectures]:

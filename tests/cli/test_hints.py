@@ -30,6 +30,7 @@ from typer.testing import CliRunner
 import hwbench
 from hwbench.cli.main import build
 from hwbench.core.errors import HwbenchError
+from hwbench.core.files import write_sealed
 from hwbench.core.typed_json import encode
 from hwbench.device.agent.environment import Environment
 from hwbench.device.files import local_name
@@ -194,7 +195,7 @@ def test_what_another_machine_measured(fitted):
     replace(table, environment=Environment({**table.environment.values, **elsewhere})).write(path)
     assert "measured on another machine" in mended_from("fit", *OWN, *NETWORKS)
     (card,) = fitted.glob("*/card.json")
-    card.write_text(json.dumps(change(json.loads(card.read_text()), environment=elsewhere)))
+    write_sealed(card, change(json.loads(card.read_text()), environment=elsewhere))
     assert "measured on another machine" in mended_from(*some_of("Mine"))
 
 
@@ -365,7 +366,7 @@ def test_models_of_a_machine_of_which_nothing_is_known(here, monkeypatch, fast_p
     two_layers(here / "m.onnx")
     assert "No predictor of ONNX models" in mended_from("predict", "m.onnx", "--threads", 3, *AT)
     card = here / "my work" / "predictors" / local_name() / f"onnx-onnxruntime-{Setting().key}" / "card.json"
-    card.write_text(json.dumps({**json.loads(card.read_text()), "features": ["rows_ms"]}))
+    write_sealed(card, {**json.loads(card.read_text()), "features": ["rows_ms"]})
     assert "older hwbench" in mended_from("predict", "m.onnx", *AT)
 
 

@@ -70,7 +70,7 @@ def test_every_stored_predictor_is_listed_whatever_its_kind(fitted_workspace, tm
         "gpu/many": ["gpu-ops", "10.00% to 30.00% (zero_shot)", "80.00% to 100.00% (zero_shot)", "-", "-"],
     }
     assert "has schema 99" in rows["new/one"]["about"]
-    assert "card.json states no 'target'" in rows["pi/lacking"]["about"]
+    assert "card.json: expected text, got nothing, at target" in rows["pi/lacking"]["about"]
     mine = rows[f"{files.local_name()}/onnxruntime-fp32-b1-t1-back-to-back--autoformer-tiny"]
     assert (mine["kind"], mine["about"]) == ("op-sum", "fitted calibrated-sum for autoformer-tiny")
     assert mine["data"] == "onnxruntime.parquet, 18 rows"

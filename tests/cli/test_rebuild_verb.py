@@ -11,6 +11,7 @@ import pytest
 
 import hwbench
 from hwbench.core.errors import UsageError
+from hwbench.core.files import write_sealed
 from hwbench.predictor import rebuild
 from hwbench.predictor.tabular import fit
 
@@ -59,7 +60,7 @@ def test_what_is_missing_is_said(stored, tmp_path):
     with pytest.raises(UsageError, match="no predictor"):
         hwbench.rebuild(workspace=tmp_path / "tables")
     card = json.loads((stored / "card.json").read_text())
-    (stored / "card.json").write_text(json.dumps({**card, "rebuild": "rm -rf /"}))
+    write_sealed(stored / "card.json", {**card, "rebuild": "rm -rf /"})
     with pytest.raises(hwbench.core.errors.DataError, match="none of hwbench's"):
         hwbench.rebuild([stored])
 

@@ -13,7 +13,8 @@ import pytest
 import hwbench
 from hwbench.core import files
 from hwbench.core.errors import DataError, MeasurementError, UsageError
-from hwbench.core.files import only_writer, read_json, replacing, scratch_folder
+from hwbench.core.files import check_seal, only_writer, read_json, read_toml, replacing, scratch_folder, write_sealed
+from hwbench.core.progress import watched
 from hwbench.core.workspace import Workspace
 
 HOLD = """
@@ -102,10 +103,48 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     assert time.monotonic() - started < 60
 
 
-def test_json_that_is_nested_too_deep_is_one_line(tmp_path):
-    (tmp_path / "deep.json").write_text("[" * 100_000)
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65])
+def test_json_is_as_deep_as_ours_at_most(tmp_path, text):
+    (tmp_path / "deep.json").write_text(text)
     with pytest.raises(DataError, match="nested too deep"):
         read_json(tmp_path / "deep.json", "card")
+    (tmp_path / "wide.json").write_text("[" + "[1]," * 1000 + "[" * 60 + "]" * 61)
+    assert len(read_json(tmp_path / "wide.json", "card")) == 1001
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "[Infinity]", "1e999", "-1e999", "1" * 5000, '"\\ud800"', "{} {}", "{'a': 1}", "\ufeff{}"]
+)
+def test_what_is_no_json_is_one_line(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=r"^card \S+ is not readable JSON \(.*\); make it\.$"):
+        read_json(tmp_path / "a.json", "card", "make it.")
+
+
+@pytest.mark.parametrize("text", ["[", "a = 1\na = 2", "a = " + "[" * 100_000, "a = " + "[" * 70 + "]" * 70, "\x00"])
+def test_what_is_no_toml_is_one_line(tmp_path, text):
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(DataError, match=r"^device file \S+ is not readable TOML \("):
+        read_toml(tmp_path / "a.toml", "device file")
+
+
+DOCUMENT = {"b": [1, 2.5, None], "a": {"x": float("nan"), 3: "\u00e9"}}
+
+
+def test_a_sealed_document_is_read_as_it_was_written_and_an_edited_one_is_not(tmp_path):
+    path = tmp_path / "a.json"
+    write_sealed(path, DOCUMENT)
+    stored = read_json(path, "card")
+    plain = {"b": [1, 2.5, None], "a": {"x": None, "3": "\u00e9"}}
+    with watched() as work:
+        assert check_seal(stored, path, "Card", "make it.", True) == plain
+        assert check_seal(plain, path, "Card", "make it.", False) == plain
+    assert work.notes == [f"{path} states no hash, as an older hwbench wrote it: whether it was edited since cannot be told"]
+    for edited in ({**stored, "c": 1}, {**stored, "b": [1, 2.5]}, {**stored, "sha256": None}, plain):
+        with pytest.raises(DataError, match=r"^Card \S+ was edited after hwbench wrote it \(.*\)\. Restore it, or make it\.$"):
+            check_seal(edited, path, "Card", "make it.", True)
+    write_sealed(path, stored)  # a hash of before is no content
+    assert read_json(path, "card") == stored
 
 
 @pytest.mark.parametrize("folder", ["~nosuchuser/x", "loop/x", "x" * 300])

@@ -28,7 +28,7 @@ def test_entries_come_back_in_order_from_a_folder_made_as_needed(tmp_path):
     write(path, ENTRIES[:1])
     write(path, ENTRIES[1:])
     assert list(jsonl.read(path, "round", dict)) == ENTRIES
-    assert path.read_bytes().splitlines()[0] == b'{"round":1,"ms":0.25}'
+    assert path.read_bytes().splitlines()[0] == b'{"round":1,"ms":0.25,"sum":"da5a41a6"}'
 
 
 def test_an_entry_is_there_for_others_before_the_next_one(tmp_path):
@@ -59,6 +59,28 @@ def test_a_line_that_is_no_entry_is_named(tmp_path, line):
     path.write_bytes(path.read_bytes() + line)
     with pytest.raises(DataError, match=r"log\.jsonl: line 4 is not a round; restore the file or delete that line\.$"):
         rounds(path)
+
+
+def test_a_line_that_was_edited_is_named_whichever_it_is(tmp_path):
+    path = tmp_path / "log.jsonl"
+    write(path, ENTRIES)
+    whole = path.read_bytes().splitlines(keepends=True)
+    for at, line in enumerate(whole):
+        for wrong in (line.replace(b'"round":', b'"round":1'), line[: -len(b',"sum":"12345678"}\n')] + b"}\n"):
+            path.write_bytes(b"".join([*whole[:at], wrong, *whole[at + 1 :]]))
+            with pytest.raises(DataError, match=rf"log\.jsonl: line {at + 1} was edited after hwbench wrote it"):
+                rounds(path)
+            ((number, text, why),) = jsonl.bad_lines(path, dict)
+            assert (number, text) == (at + 1, wrong.decode().rstrip("\n"))
+            assert "checksum" in why
+
+
+def test_a_log_that_an_older_version_began_goes_on_without_checksums(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"round":1}\n')
+    write(path, ENTRIES[1:])
+    assert rounds(path) == [1, 2, 3]
+    assert b"sum" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("place", ["/proc/hwbench/log.jsonl", "file/log.jsonl", "folder"])

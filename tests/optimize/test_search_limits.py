@@ -14,6 +14,7 @@ import hwbench
 from hwbench.accuracy.proxy.params import Params
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
+from hwbench.core.files import write_sealed
 from hwbench.device.target import Target
 from hwbench.network.op.base import network_parameters
 from hwbench.network.spec import Setting
@@ -53,7 +54,7 @@ def test_every_limit_is_kept_and_logged(run, tmp_path, budget, limits, certified
     document = run(limits=limits, certified=certified)
     lines = [json.loads(line) for line in (tmp_path / "search" / "trials.jsonl").read_text().splitlines()]
     names = ["accuracy", "latency_ms", "upper_ms", *limits, f"upper_ms@{SLOWER}"]
-    assert all(set(line) == {"genes", *names} for line in lines)
+    assert all(set(line) == {"genes", "sum", *names} for line in lines)
     values = {name: np.concatenate([line[name] for line in lines]) for name in names}
     prefix = "upper_ms" if certified else "latency_ms"
     kept = (values[prefix] <= budget) & (values[f"{prefix}@{SLOWER}"] <= limits[f"latency_ms@{SLOWER}"])
@@ -108,7 +109,7 @@ def test_a_predictor_refitted_elsewhere_makes_it_another_search(run, workspace, 
     before = card.read_text()
     changed = json.loads(before)
     changed["statistics"]["min"]["margin"] = 0.1
-    card.write_text(json.dumps(changed))
+    write_sealed(card, changed)
     try:
         with pytest.raises(UsageError, match="holds another search: other_predictors was"):
             run(limits=limits)

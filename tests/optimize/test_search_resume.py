@@ -36,7 +36,7 @@ def test_a_search_cut_anywhere_ends_like_one_never_cut(run, tmp_path):
 def test_a_finished_search_is_not_done_again(run, tmp_path, monkeypatch):
     first = without_seconds(run())
     log = (tmp_path / "search" / "trials.jsonl").read_bytes()
-    monkeypatch.setattr("hwbench.optimize.loop._scores", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("hwbench.optimize.loop._batch", lambda *_: pytest.fail("asked again"))
     assert without_seconds(run()) == first
     assert (tmp_path / "search" / "trials.jsonl").read_bytes() == log
 

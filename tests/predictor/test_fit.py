@@ -13,6 +13,7 @@ import pytest
 import hwbench
 from hwbench.core import conformal, registry, workspace
 from hwbench.core.errors import DataError, EnvironmentMismatch, MissingOps, UnknownName, UsageError
+from hwbench.core.files import write_sealed
 from hwbench.core.typed_json import encode as document
 from hwbench.device import files
 from hwbench.device.agent.environment import Environment
@@ -49,7 +50,7 @@ def copy(fitted_workspace, tmp_path):
 
 def change_card(root, **changes) -> None:
     path = folder_of(root) / "card.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    write_sealed(path, {**json.loads(path.read_text()), **changes})
 
 
 def one_line(error: pytest.ExceptionInfo) -> str:
@@ -254,7 +255,7 @@ def test_shipped_predictors_are_rebuilt_with_the_errors_their_cards_state(path, 
 def test_cards_of_version_1_are_read(copy):
     path = folder_of(copy) / "card.json"
     card = json.loads(path.read_text())
-    new = {"kind", "data", "features", "errors", "coverage", "noise_ceiling", "additivity", "fill"}
+    new = {"kind", "data", "features", "errors", "coverage", "noise_ceiling", "additivity", "fill", "sha256"}
     old = {k: v for k, v in card.items() if k not in new} | {"schema": 1}
     for part in old["statistics"].values():
         for name in ("band", "coverage", "noise_ceiling"):
@@ -349,10 +350,10 @@ def test_a_card_that_is_no_json_is_refused(copy, text):
 
 
 def test_a_newer_card_says_update_hwbench(copy):
-    change_card(copy, schema=3)
+    change_card(copy, schema=4)
     with pytest.raises(DataError) as error:
         load(copy)
-    assert one_line(error).endswith("card.json has schema 3, this hwbench knows 2: update hwbench.")
+    assert one_line(error).endswith("card.json has schema 4, this hwbench knows 3: update hwbench.")
 
 
 def test_the_predictor_of_another_machine_is_refused_for_local(copy):

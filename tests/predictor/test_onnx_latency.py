@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 import hwbench
 from hwbench.core import conformal, registry
 from hwbench.core.errors import DataError, MissingOps, UsageError
+from hwbench.core.files import write_sealed
 from hwbench.core.typed_json import decode
 from hwbench.core.typed_json import encode as document
 from hwbench.device import files as devices
@@ -427,7 +428,7 @@ def test_an_older_card_is_refused_with_the_command_that_fits_it_anew(tmp_path, w
     assert stated["features"] == list(FEATURES)
     stated["features"] = ["rows_ms", "activation_mb", "nodes"]
     stated["rebuild"] = "hwbench fit --kernels --space bert --space nasvit"
-    path.write_text(json.dumps(stated))
+    write_sealed(path, stated)
     with pytest.raises(
         DataError, match=r"older hwbench.*Run: hwbench fit --kernels --space bert --space nasvit --workspace \S+$"
     ) as caught:
@@ -439,7 +440,7 @@ def test_caches_and_memory_come_from_the_card(workspace):
     (path,) = (workspace / "predictors").glob(f"*/*/{cards.CARD}")
     stated = json.loads(path.read_text())
     stated["kernels"] |= {"cache_bytes": 12345, "stream_ms_per_mb": 0.25}
-    path.write_text(json.dumps(stated))
+    write_sealed(path, stated)
     prices = onnx_latency.load(Target.of(workspace=workspace)).prices
     assert (prices.cache_bytes, prices.stream_ms_per_mb) == (12345, 0.25)
 

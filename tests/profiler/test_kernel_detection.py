@@ -431,7 +431,7 @@ def test_a_constant_outside_the_models_folder_is_not_read(tmp_path):
     (tmp_path / "inner").mkdir()
     path = outside(tmp_path / "inner" / "m.onnx", "../secret.data")
     assert (tmp_path / "secret.data").is_file()
-    with pytest.raises(DataError, match=r"keeps 'b' in \.\./secret\.data, which is not a file beside it"):
+    with pytest.raises(DataError, match=r"keeps '[bw]' in \.\./secret\.data, which is not a file beside it"):
         detect(path)
 
 
@@ -473,7 +473,7 @@ def test_our_own_export_gives_the_same_kernels_with_and_without_weights(tmp_path
         path = tmp_path / f"{light}.onnx"
         with path.open("wb") as stream:
             onnx_writer.write_model(ops.single(spec), Setting(batch=batch), stream, light=light)
-        found.append(detect(path))
+        found.append(detect(path, whole=not light))
     full, light = found
     assert keys(full) == keys(light)
     saved = (tmp_path / "False.onnx").stat().st_size - (tmp_path / "True.onnx").stat().st_size

@@ -20,6 +20,7 @@ import hwbench
 from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import write_sealed
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.lut.table import Lut
@@ -224,7 +225,7 @@ def test_a_search_of_the_version_before_claims_no_more_than_its_predictor_saw(ro
     for name in ("predictors", "bound"):
         del document["search"][name]
     document["search"]["certified"] = True
-    (folder / "search.json").write_text(json.dumps(document))
+    write_sealed(folder / "search.json", document)
     assert hwbench.verify(folder, random=0, workspace=root, policy=fast_policy)["certified"] is False
     hwbench.report(folder, workspace=root)
     assert "uncertified upper bound" in (folder / "report.md").read_text()

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 import hwbench
 from hwbench.core.errors import UsageError
+from hwbench.core.files import write_sealed
+from hwbench.study import verification
 
 SPACE = "autoformer-tiny"
 COUNTS = "instructions_m@emulated-cortex-a72"
@@ -31,7 +33,7 @@ def change(folder: Path, **changes) -> None:
     """What was asked, as if it had been something else."""
     document = json.loads((folder / "search.json").read_text())
     document["search"].update(changes)
-    (folder / "search.json").write_text(json.dumps(document))
+    write_sealed(folder / "search.json", document)
 
 
 def text_of(folder: Path) -> str:
@@ -48,7 +50,7 @@ def test_an_exact_budget_is_recounted_and_kept(tmp_path):
         ("macs_m", "counted", True),
     ]
     assert told["best_kept"]["finalist"] == 0
-    assert json.loads((folder / "verification.json").read_text()) == told
+    assert verification.read(folder, "") == told
     assert not (folder / "verification.parquet").exists()  # no latency was measured
     done = hwbench.report(folder, workspace=tmp_path)
     assert [row["kept"] for row in done["table"]] == [True] * 5

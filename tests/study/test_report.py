@@ -26,7 +26,7 @@ from hwbench.space import lowering
 from hwbench.space import slots as spaces
 from hwbench.space.architectures import Architectures
 from hwbench.space.sample import sample
-from hwbench.study import evidence, heat_map, provenance, sections, verify, winner_time
+from hwbench.study import evidence, heat_map, provenance, sections, verification, verify, winner_time
 from hwbench.study import render as study_render
 from hwbench.study import schema as study_schema
 from hwbench.study.report import report
@@ -489,7 +489,7 @@ def test_long_commands_are_cut_before_an_option() -> None:
 
 def _text(folder: Path, root: Path) -> str:
     """The report's sentences and captions, without drawing a figure."""
-    found = evidence.read(folder, Workspace.at(root))
+    found = evidence.read(folder, Workspace.at(root), verification.read(folder, ""))
     captions = [block.text for _, blocks in (provenance.machine(found), provenance.made(found)) for block in blocks]
     return "\n".join([*captions, *sections._doubts(found), sections._comparison(found, "calibrated block sum")])
 
@@ -520,6 +520,8 @@ def test_the_title_holds_every_limit(tmp_path: Path) -> None:
     folder = invent(tmp_path)
     document = read_json(folder / "search.json", "search")
     document["search"]["limits"] = {"params_m": 6.0, "latency_ms@pi4": 90.0}
+    for each in (*document["search"]["finalists"], *document["search"]["front"]):
+        each |= {"params_m": 5.0, "latency_ms@pi4": 80.0}
     write_json(folder / "search.json", document)
     done = report(folder, workspace=tmp_path)
     title = "autoformer-tiny within 12.5 ms (min), params_m ≤ 6, latency_ms@pi4 ≤ 90"
@@ -547,7 +549,7 @@ def test_how_far_the_budget_was_kept_or_missed(tmp_path: Path, budget_ms: float,
 
 def test_the_winners_time_adds_up_to_its_prediction(tmp_path: Path) -> None:
     folder = invent(tmp_path, skip=1)  # a block without a row: the predictor tells what it adds
-    found = evidence.read(folder, Workspace.at(tmp_path))
+    found = evidence.read(folder, Workspace.at(tmp_path), verification.read(folder, ""))
     predicted_ms = found.finalists[0]["predicted_ms"]
     _, (words, picture, table) = winner_time.section(found.chosen, found.result.networks, "min", predicted_ms)
     *parts, total = table.rows

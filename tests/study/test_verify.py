@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import hwbench
 from hwbench.core import schema
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, UsageError
-from hwbench.core.files import without_nan
+from hwbench.core.files import without_nan, write_sealed
 from hwbench.core.workspace import Workspace
 from hwbench.device import files
 from hwbench.device.target import Target
@@ -29,7 +29,7 @@ from hwbench.space.architectures import Architectures, of_values
 from hwbench.space.lowering import lower
 from hwbench.study import finalists as found_of
 from hwbench.study import schema as study_schema
-from hwbench.study import verify
+from hwbench.study import verification, verify
 
 SPACE = "autoformer-tiny"
 
@@ -41,7 +41,7 @@ def verified(fitted_workspace, fast_policy, tmp_path_factory):
     folder = root / "reports" / "study"
     search = hwbench.search(SPACE, 1e6, folder, workspace=root, evaluations=30)
     search["architectures"] = search["architectures"][:2]
-    (folder / "search.json").write_text(json.dumps(search))
+    write_sealed(folder / "search.json", search)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Policy, "longer", lambda policy: policy)  # however noisy this machine is, nothing goes on for longer
         summary = hwbench.verify(folder, random=2, seed=1, workspace=root, policy=fast_policy)
@@ -61,7 +61,7 @@ def test_every_role_is_measured_and_stored(verified):
     assert {row["verdict"] for row in verified.rows} <= {"stable", "noisy", "shifted", "throttled"}
     assert verified.footer["statistic"] == "min"
     stored = json.loads((verified.folder / "verification.json").read_text())
-    assert stored == without_nan(verified.summary)
+    assert stored == {**without_nan(verified.summary), "sha256": stored["sha256"]}
     assert stored["winner"]["role"] == "winner"
     assert (stored["accuracy_on"], stored["accuracy"]["predicted_ms"]["n"]) == ("random networks", 2)
 
@@ -143,14 +143,14 @@ def limited(verified, fast_policy, tmp_path_factory):
     for part in known["statistics"].values():  # a band that is wide whatever was measured
         for band in (part["band"], *part.get("band_by_space", {}).values()):
             band.update(below=-0.25, above=0.25)
-    (there / "card.json").write_text(json.dumps(known))
+    write_sealed(there / "card.json", known)
     text = (root / "devices" / f"{files.local_name()}.toml").read_text()
     (root / "devices" / f"{ELSEWHERE}.toml").write_text(text.replace(files.local_name(), ELSEWHERE))
     folder = root / "reports" / "limited"
     asked = {"params_m": 8.0, "macs_m": 1e6, "flops_m": 1e6, "memory_mb": 1e3, f"latency_ms@{ELSEWHERE}": 1e6}
     found = hwbench.search(SPACE, 1e6, folder, workspace=root, evaluations=60, limits=asked)
     found["architectures"] = found["architectures"][:2]
-    (folder / "search.json").write_text(json.dumps(found))
+    write_sealed(folder / "search.json", found)
     limits = {each["name"]: each for each in hwbench.verify(folder, random=0, workspace=root, policy=fast_policy)["limits"]}
     return SimpleNamespace(root=root, folder=folder, search=found, asked=asked, limits=limits)
 
@@ -248,7 +248,7 @@ def away(verified, tmp_path) -> SimpleNamespace:
     folder = root / "reports" / "study"
     search = json.loads((folder / "search.json").read_text())
     search["search"]["device"] = "pi4"
-    (folder / "search.json").write_text(json.dumps(search))
+    write_sealed(folder / "search.json", search)
     for name in ("verification.json", "verification.parquet"):
         (folder / name).unlink()
     return SimpleNamespace(root=root, folder=folder, search=search)
@@ -264,7 +264,7 @@ def test_a_device_that_cannot_be_reached_is_said_and_nothing_is_claimed(away):
     assert [told[name] for name in ("kept", "best_kept", "doubtful", "accuracy", "noise")] == [None] * 5
     (budget,) = told["limits"]
     assert (budget["how"], budget["winner"], budget["kept"], budget["of"]) == (f"not measured: {told['why']}", None, None, 0)
-    assert json.loads((away.folder / "verification.json").read_text()) == without_nan(told)
+    assert verification.read(away.folder, "") == without_nan(told)
     assert not (away.folder / "verification.parquet").exists()
     assert hwbench.verify(away.folder, workspace=away.root)["measured"] is False  # asked again it says so again
 
@@ -358,7 +358,7 @@ def test_the_command_says_beside_a_broken_budget_what_is_in_doubt_and_what_to_ta
             for name, told in zip(("winner", "finalist"), doubtful_rows(11.0, 9.0), strict=True)]  # fmt: skip
     search = {**verified.search, "search": {**verified.search["search"], "budget_ms": budget_ms}}
     folder = shutil.copytree(verified.folder, verified.folder.parent / f"doubtful-{budget_ms:g}")
-    (folder / "search.json").write_text(json.dumps(search))
+    write_sealed(folder / "search.json", search)
     monkeypatch.setattr(verify, "compare", lambda *_: rows)
     asked = ["verify", str(folder), "--random", "0", "--workspace", str(verified.root)]
     done = CliRunner(env={"COLUMNS": "200"}).invoke(build(), asked, catch_exceptions=False)
@@ -385,11 +385,11 @@ def test_a_predictor_of_another_machine_verifies_nothing(verified, tmp_path):
     (card,) = folder.glob("predictors/*/card.json")
     known = json.loads(card.read_text())
     known["environment"]["runtime_version"] = "0.1"
-    card.write_text(json.dumps(known))
+    write_sealed(card, known)
     with pytest.raises(DataError, match="is not the predictor this search used"):
         hwbench.verify(folder, workspace=verified.root)
     search = json.loads((folder / "search.json").read_text())
     del search["search"]["predictors"]  # as version 0.1 wrote it: no hash of the whole card
-    (folder / "search.json").write_text(json.dumps(search))
+    write_sealed(folder / "search.json", search)
     with pytest.raises(EnvironmentMismatch, match=r"runtime_version is '0\.1' there"):
         hwbench.verify(folder, workspace=verified.root)

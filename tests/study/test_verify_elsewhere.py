@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import tomli_w
 import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import MeasurementError
+from hwbench.core.files import write_sealed
 from hwbench.device import files
 from hwbench.device.target import Target
 from hwbench.lut.networks import read_networks
@@ -73,7 +73,7 @@ def searched(root: Path, device: str, policy: Any, **limits: float) -> tuple[Pat
 
 
 def store(folder: Path, found: dict[str, Any]) -> None:
-    (folder / "search.json").write_text(json.dumps(found))
+    write_sealed(folder / "search.json", found)
 
 
 @pytest.mark.slow  # profile, fit and verify, each in fresh processes over ssh

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hwbench.accuracy import public_table
 from hwbench.accuracy.benchmark.base import Rows, require
-from hwbench.core import schema
 
 BLOCKS = 7
 CHOICES = {
@@ -22,6 +22,7 @@ CHOICES = {
     # The sixth block alone may have four layers.
     for part, values in {"e": (1, 4, 6), "k": (3, 5), "l": (1, 2, 3, 4) if i == 5 else (1, 2, 3), "se": (False, True)}.items()
 }
+ACCURACY = "val_top1"
 DEVICES = {
     "a100": "a100_throughput_img_per_s_mean",
     "3090": "3090_throughput_img_per_s_mean",
@@ -44,9 +45,8 @@ class AccelNasbench:
 @lru_cache(maxsize=1)
 def _read(folder: Path) -> Rows:
     (path,) = require(folder, "accel_nasbench/arch_accuracy_throughput.parquet")
-    rows = schema.read_table(path)
-    columns = [[values.index(value) for value in rows[name].to_pylist()] for name, values in CHOICES.items()]
-    genes = np.array(columns, np.uint8).T
+    rows = public_table.read(path, (*CHOICES, *DEVICES.values(), ACCURACY), ("arch_index",))
+    genes = np.stack([rows.choices(name, values) for name, values in CHOICES.items()], axis=1)
     kept = np.sort(np.unique(genes, axis=0, return_index=True)[1])
-    latency = {name: 1e3 / rows[column].to_numpy()[kept] for name, column in DEVICES.items()}
-    return Rows(genes[kept], rows["val_top1"].to_numpy()[kept], latency)
+    latency = {name: 1e3 / rows.numbers(column, 0)[kept] for name, column in DEVICES.items()}
+    return Rows(genes[kept], rows.numbers(ACCURACY)[kept], latency)

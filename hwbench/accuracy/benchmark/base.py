@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from hwbench.core import pareto, registry, schema
-from hwbench.core.errors import DataError, UnknownName, UsageError
+from hwbench.core import pareto, registry
+from hwbench.core.errors import UnknownName, UsageError
 from hwbench.core.genes import ENUMERABLE, Genes, keys
 from hwbench.space.base import Population, Space
 
@@ -211,28 +211,3 @@ def grid_size(genes: tuple[tuple[str, int], ...]) -> int:
 def gene_sizes(space: str) -> tuple[tuple[str, int], ...]:
     """The genes of a space as a table states them."""
     return tuple((gene.label, len(gene.choices)) for gene in registry.get("space", space).genes)
-
-
-def read_columns(path: Path, names: Iterable[str]) -> dict[str, list[Any]]:
-    """Columns of a Parquet file, a value per row; None where a row has none.
-
-    Raises:
-        DataError: it lacks one.
-    """
-    data = schema.read_table(path)
-    wanted = list(names)
-    if lacking := next((name for name in wanted if name not in data.column_names), None):
-        raise DataError(f"{path.parent.name}/{path.name} has no column {lacking}; it has {', '.join(data.column_names)}.")
-    return {name: data.column(name).to_pylist() for name in wanted}
-
-
-def numbers(data: Mapping[str, Sequence[Any]], column: str, file: str) -> np.ndarray:
-    """A column of numbers; NaN where a row has none.
-
-    Raises:
-        DataError: a value is something else, or infinite; the message names its row.
-    """
-    for row, value in enumerate(data[column]):
-        if value is not None and (not isinstance(value, int | float) or math.isinf(value)):
-            raise DataError(f"{file}, row {row + 1}: {column} is {value!r}, which is no finite number.")
-    return np.array([np.nan if value is None else value for value in data[column]], float)

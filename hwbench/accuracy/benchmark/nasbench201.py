@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hwbench.accuracy import public_table
 from hwbench.accuracy.benchmark.base import Rows, require
-from hwbench.core import schema
 
 EDGES = ("op_0_1", "op_0_2", "op_1_2", "op_0_3", "op_1_3", "op_2_3")
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -51,15 +51,15 @@ def _read(folder: Path, accuracy: str) -> Rows:
     trained, everywhere, some = require(
         folder, "nasbench201/accuracy.parquet", "help/nasbench201_latency.parquet", "oneproxy/nasbench201_latency_18dev.parquet"
     )
-    rows = schema.read_table(trained)
-    index = rows["arch_index"].to_numpy()
+    columns = {epochs: f"{accuracy}_test_acc_{epochs}ep" for epochs in (12, 200)}
+    rows = public_table.read(trained, (*EDGES, *columns.values()), ("arch_index",))
+    index = rows.whole("arch_index")
     order = np.argsort(index)
-    genes = np.stack([[OPS.index(op) for op in rows[edge].to_pylist()] for edge in EDGES], axis=1).astype(np.uint8)
+    genes = np.stack([rows.choices(edge, OPS) for edge in EDGES], axis=1)
     latency: dict[str, np.ndarray] = {}
     for path in (everywhere, some):
-        measured = schema.read_table(path)
-        number, ms = measured["arch_index"].to_numpy(), measured["latency_ms"].to_numpy()
-        names = measured["device_key"].cast("string").to_numpy()
+        measured = public_table.read(path, ("latency_ms",), ("arch_index", "device_key"))
+        number, ms, names = measured.whole("arch_index"), measured.numbers("latency_ms", 0), measured.text("device_key")
         trained_too = np.isin(number, index)
         for name in sorted(set(names)):
             mine = (names == name) & trained_too
@@ -68,6 +68,6 @@ def _read(folder: Path, accuracy: str) -> Rows:
     valid = connected(genes)
 
     def score(epochs: int) -> np.ndarray:
-        return np.where(valid, rows[f"{accuracy}_test_acc_{epochs}ep"].to_numpy(), np.nan)
+        return np.where(valid, rows.numbers(columns[epochs]), np.nan)
 
     return Rows(genes, score(200), latency, {12 / 200: score(12)}, space="nasbench201")

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.benchmark.base import ProxyTable, Rows, cells_of, gene_sizes, numbers, read_columns, require
+from hwbench.accuracy import public_table
+from hwbench.accuracy.benchmark.base import ProxyTable, Rows, cells_of, gene_sizes, require
 from hwbench.accuracy.table_genes import networks_of
 from hwbench.core import registry
 from hwbench.space.zoo.nasbench_bert import LAYERS
@@ -62,7 +63,7 @@ def _read(folder: Path) -> ProxyTable:
     layers = [f"layer{i}_{part}" for i in range(LAYERS) for part in per_layer]
     scores = {f"score_{name}": name for name in (MEAN, *TASKS)}
     free = {f"proxy_{name}": name for name in PUBLISHED}
-    data = read_columns(path, ["hidden_size", "depth", *layers, *scores, *free])
+    data = public_table.read(path, ("hidden_size", "depth", *layers, *scores, *free), ("id",))
     space = registry.get("space", SPACE)
     columns, called = _columns(data)
     rows = networks_of(space, columns, FILE, called, once=False)
@@ -72,7 +73,7 @@ def _read(folder: Path) -> ProxyTable:
 
     def mean(column: str) -> np.ndarray:
         """Over the rows of a network: few were trained twice."""
-        return (np.bincount(network, numbers(data, column, FILE)) / np.bincount(network))[order]
+        return (np.bincount(network, data.numbers(column)) / np.bincount(network))[order]
 
     return ProxyTable(
         SPACE,
@@ -84,17 +85,17 @@ def _read(folder: Path) -> ProxyTable:
     )
 
 
-def _columns(data: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+def _columns(data: public_table.PublicTable) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """(columns as the space names its choices, which column of the file each was taken from)."""
-    columns, called = {name: data[name] for name in ("hidden_size", "depth")}, {}
+    columns, called = {name: data.values(name) for name in ("hidden_size", "depth")}, {}
     for i in range(LAYERS):
-        kinds, own = (data[f"layer{i}_operation_{part}"] for part in ("type", "parameter"))
+        kinds, own = (data.values(f"layer{i}_operation_{part}") for part in ("type", "parameter"))
         operations = [OPERATIONS.get(kind, kind) for kind in kinds]
         columns[f"operation[{i}]"], called[f"operation[{i}]"] = operations, f"layer{i}_operation_type"
         for operation, gene in PARAMETERS.items():
             words = [WORDS.get(word, word) if mine == operation else None for mine, word in zip(operations, own, strict=True)]
             columns[f"{gene}[{i}]"], called[f"{gene}[{i}]"] = words, f"layer{i}_operation_parameter"
         for gene, part in OTHERS.items():
-            columns[f"{gene}[{i}]"] = data[f"layer{i}_{part}"]
+            columns[f"{gene}[{i}]"] = data.values(f"layer{i}_{part}")
             called[f"{gene}[{i}]"] = f"layer{i}_{part}"
     return columns, called

@@ -12,16 +12,17 @@ runs are of the same cell under other names, which tells the noise: a cell count
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.benchmark.base import Rows, numbers, read_columns, require
+from hwbench.accuracy import public_table
+from hwbench.accuracy.benchmark.base import Rows, require
 from hwbench.core.errors import DataError
+from hwbench.core.files import parse
 
 FILE, PER_MILLE = "nasbench_nlp/wikitext2_runs.parquet", "per mille (1,000 / perplexity)"
 OPS = (
@@ -60,26 +61,26 @@ class NasbenchNlp:
 @lru_cache(maxsize=1)
 def _read(folder: Path) -> Rows:
     (path,) = require(folder, FILE)
-    data = read_columns(path, ("recipe", "status", "num_params", "epochs", "val_losses"))
-    runs = np.array([_cell(text, row) for row, text in enumerate(data["recipe"])], np.uint8)
+    data = public_table.read(path, ("recipe", "status", "num_params", "epochs", "val_losses"), ("recipe_id",))
+    runs = np.array([_cell(text, row) for row, text in enumerate(data.text("recipe"))], np.uint8)
     genes, first, cells = np.unique(runs, axis=0, return_index=True, return_inverse=True)
-    losses = np.zeros((len(genes), max(data["epochs"])))
+    losses = np.zeros((len(genes), int(data.whole("epochs").max())))
     np.add.at(losses, cells.ravel(), _curves(data, losses.shape[1]))
     accuracy = 1000 * np.exp(-losses / np.bincount(cells.ravel())[:, None])
     partial = {epoch / losses.shape[1]: accuracy[:, epoch - 1] for epoch in range(1, losses.shape[1])}
-    return Rows(
-        genes, accuracy[:, -1], {}, partial, {"params_m": numbers(data, "num_params", FILE)[first] / 1e6}, unit=PER_MILLE
-    )
+    return Rows(genes, accuracy[:, -1], {}, partial, {"params_m": data.numbers("num_params", 0)[first] / 1e6}, unit=PER_MILLE)
 
 
-def _curves(data: Mapping[str, Sequence[Any]], epochs: int) -> np.ndarray:
+def _curves(data: public_table.PublicTable, epochs: int) -> np.ndarray:
     """Loss of every run after every epoch; NaN from where it diverged.
 
     Raises:
         DataError: a training that went well lacks an epoch.
     """
-    curves = np.full((len(data["status"]), epochs), np.nan)
-    for row, (status, losses) in enumerate(zip(data["status"], data["val_losses"], strict=True)):
+    curves = np.full((len(data), epochs), np.nan)
+    for row, (status, losses) in enumerate(zip(data.text("status"), data.values("val_losses"), strict=True)):
+        if not isinstance(losses, list) or len(losses) > epochs or not all(isinstance(each, float | None) for each in losses):
+            raise DataError(f"{FILE}, row {row + 1}: val_losses must be a list of at most {epochs} numbers.")
         known = np.array([np.nan if each is None else each for each in losses], float)
         lacking = np.flatnonzero(~np.isfinite(np.append(known, [np.nan] * (epochs - len(known)))))
         if status == FINE and len(lacking):
@@ -93,9 +94,11 @@ def _curves(data: Mapping[str, Sequence[Any]], epochs: int) -> np.ndarray:
 def _cell(text: str, row: int) -> list[int]:
     """The genes of a row's recipe."""
     try:
-        return encoded(json.loads(text))
-    except json.JSONDecodeError as error:
+        recipe = parse(text.encode())
+    except ValueError as error:
         raise DataError(f"{FILE}, row {row + 1}: recipe is no JSON ({error}).") from None
+    try:
+        return encoded(recipe)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{FILE}, row {row + 1}: recipe is no cell: {error}.") from None
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.accuracy.benchmark.base import ProxyTable, Rows, cells_of, gene_sizes, numbers, read_columns, require
+from hwbench.accuracy import public_table
+from hwbench.accuracy.benchmark.base import ProxyTable, Rows, cells_of, gene_sizes, require
 from hwbench.accuracy.table_genes import Columns, networks_of
 from hwbench.core import registry
 from hwbench.space.zoo.pit import DEPTHS, word
@@ -90,11 +91,11 @@ class Vitbench:
 def _read(folder: Path, networks: str) -> ProxyTable:
     told = SETS[networks]
     (path,) = require(folder, f"vitbench_autoprox/{networks}.parquet")
-    data = read_columns(path, [*told["genes"].values(), *told["accuracies"]])
+    data = public_table.read(path, (*told["genes"].values(), *told["accuracies"]), ())
     space, file = registry.get("space", told["space"]), f"vitbench_autoprox/{path.name}"
-    columns = {gene: data[column] for gene, column in told["genes"].items()}
+    columns = {gene: data.values(column) for gene, column in told["genes"].items()}
     population = networks_of(space, PREPARED[networks](columns), file, told["genes"])
-    accuracies = {_variant(column): numbers(data, column, file) for column in told["accuracies"]}
+    accuracies = {_variant(column): data.numbers(column) for column in told["accuracies"]}
     accuracies[MEAN] = np.mean([accuracies[_variant(column)] for column in TAUGHT], axis=0)
     cells = CELLS[networks](space, population)
     return ProxyTable(f"vitbench-{networks}", space, population, accuracies, {}, cells)

@@ -12,7 +12,6 @@ device has none with its hash, and its exit code tells a worker that died there 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import select
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.core.errors import DataError
+from hwbench.core.files import parse
 from hwbench.device.agent import bundle
 from hwbench.device.files import Device
 from hwbench.device.transport.base import DISCONNECTED, GARBLED, REFUSED, UNREACHABLE, WorkerLost, agent, crashed, printable
@@ -246,13 +246,13 @@ def _of_probe(line: str, host: str) -> dict[str, Any]:
         WorkerLost: that is not how the probe answers.
     """
     try:
-        found = json.loads(line)
+        found = parse(line.encode())
         version = found["python"]
         needed = ["machine"]
         if tuple(version) >= bundle.OLDEST_PYTHON:  # an older one looks no further
             needed += ["missing"] if "error" in found else ["missing", "agent", "folder", "free_bytes"]
         wrong = [name for name in needed if not isinstance(found[name], PROBED[name])]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         wrong = ["its answer"]
     if wrong:
         raise WorkerLost(GARBLED, f"{host} answered what cannot be understood: {wrong[0]} is missing, or of another type")

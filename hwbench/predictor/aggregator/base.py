@@ -97,6 +97,10 @@ def _size_terms(spec: OpSpec) -> tuple[float, float]:
     return ops.op_of(spec).work(spec).parameters_read * 4 / 1e6, passed / 1e6
 
 
+SUMMED = {"rows_ms", "weights_mb", "activations_mb", "nodes"}
+"""The terms of a table sum."""
+
+
 def terms_of(spec: OpSpec, rows_ms: Mapping[str, float]) -> dict[str, float]:
     """What one op contributes to each term of a table sum; NaN for an op without a row."""
     weights_mb, activations_mb = _size_terms(spec)
@@ -131,4 +135,6 @@ class TableSum:
         """The inverse of `state`."""
         self.constant_ms = float(values["constant_ms"])
         self._coefficients = {name: float(c) for name, c in values["coefficients"].items()}
+        if unknown := self._coefficients.keys() - SUMMED:
+            raise ValueError(f"{min(unknown)} is no term")
         self._rows_ms = dict(zip(arrays["op_key"].tolist(), arrays["row_ms"].tolist(), strict=True))

@@ -173,7 +173,9 @@ class GpuLatency:
             DataError: the data sheet lacks an entry, or the arrays were edited.
         """
         gpu = of_device(devices.get(target.device, target.workspace.root))
-        model = restore(card.state, cards.read_arrays(folder, card))
+        arrays = cards.read_arrays(folder, card)
+        with cards.restoring(folder, card):
+            model = restore(card.state, arrays)
         if model.adapted_to not in ("", gpu.name):
             raise UsageError(
                 f"{folder} was adapted to {model.adapted_to}, not to {gpu.name}; fit another, "

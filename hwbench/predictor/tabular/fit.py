@@ -184,7 +184,9 @@ def load(predictor: str | Path) -> tuple[TableCard, Regressor]:
     """The card of a stored table predictor and its regressor, ready to predict."""
     card = cards.read_as(TableCard, predictor, "predicting a table needs one made by fit --from.")
     model: Regressor = registry.make("regressor", card.regressor)
-    model.restore(card.state, cards.read_arrays(predictor, card))
+    arrays = cards.read_arrays(predictor, card)
+    with cards.restoring(predictor, card):
+        model.restore(card.state, arrays)
     return card, model
 
 

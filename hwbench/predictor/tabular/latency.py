@@ -69,7 +69,9 @@ class TabularLatency:
             DataError: the arrays are not the ones it was written with.
         """
         regressor: Regressor = registry.make("regressor", card.regressor)
-        regressor.restore(card.state, cards.read_arrays(folder, card))
+        arrays = cards.read_arrays(folder, card)
+        with cards.restoring(folder, card):
+            regressor.restore(card.state, arrays)
         stated = replace(target, device=card.device)
         return cls(Path(folder), card, name or f"{card.device}/{Path(folder).name}", regressor, stated)
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import hwbench
-from hwbench.accuracy.benchmark.base import proxy_table, read_columns
+from hwbench.accuracy import public_table
+from hwbench.accuracy.benchmark.base import proxy_table
 from hwbench.accuracy.benchmark.nasbench_nlp import FILE, GENES_OF_A_NODE, NODES, OPS, SOURCES, encoded
 from hwbench.core import registry
 from hwbench.network.work import parameter_count
@@ -67,7 +68,8 @@ def test_parameters_published_with_nasbench_nlp_are_those_of_the_graphs():
 
 
 def test_runs_of_one_cell_have_the_same_parameters_and_nearly_the_same_loss():
-    data = read_columns(TABLES / FILE, ("recipe", "status", "num_params", "val_losses"))
+    table = public_table.read(TABLES / FILE, ("recipe", "status", "num_params", "val_losses"), ("recipe_id",))
+    data = {name: table.values(name) for name in table.data.column_names}
     cells: dict[tuple[int, ...], list[int]] = {}
     for row, text in enumerate(data["recipe"]):
         cells.setdefault(tuple(encoded(json.loads(text))), []).append(row)
