@@ -117,7 +117,9 @@ def compared(path: Path) -> dict[str, Any]:
 
 def report(results: Results, options: Mapping[str, Any]) -> str:
     """Errors of the peak, one by one and together."""
-    rows, models, networks = [], [], []
+    rows: list[tuple[str, ...]] = []
+    models: list[tuple[float, float, float | None]] = []
+    networks: list[tuple[float, float, float | None]] = []
     for stage, result in results.items():
         kind, _, name = stage.partition(" ")
         for each in result if isinstance(result, list) else [result]:
@@ -137,13 +139,13 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
     parts = [markdown.table(head, rows)]
     for what, found in (("models", models), ("architectures", networks)):
         if found:
-            total, own = (np.abs([each[i] for each in found]) for i in (0, 1))
+            total, own = np.abs([each for *each, _ in found]).T
             parts.append(
                 f"{len(found)} {what}: mean error {100 * total.mean():.1f} %, worst {100 * total.max():.1f} %, "
                 f"{int((total <= 0.1).sum())} within 10 %; the process itself left out: mean {100 * own.mean():.1f} %, "
                 f"worst {100 * own.max():.1f} %."
             )
-            ops = np.abs([each[2] for each in found if each[2] is not None])
+            ops = np.abs([by_ops for *_, by_ops in found if by_ops is not None])
             if len(ops):
                 parts.append(f"Op by op, as a search limits it: mean {100 * ops.mean():.1f} %, worst {100 * ops.max():.1f} %.")
     return "\n\n".join(parts)

@@ -36,7 +36,7 @@ FITTED, UNSEEN, SEED = 10, 20, 2026
 POLICY = replace(NETWORK_POLICY, rounds=3, burst_ms=40.0, burst_readings=1, min_processes=3, max_processes=4)
 """Of networks: fewer and shorter bursts than `fit` takes, in as many processes."""
 ROWS = Policy(rounds=4, max_processes=4)
-TINY = {"spaces": SPACES[:1], "fitted": 4, "unseen": 4}
+TINY_SPACES, TINY_FITTED, TINY_UNSEEN = SPACES[:1], 4, 4
 
 
 def stages() -> Mapping[str, Callable[[Run], Any]]:
@@ -52,9 +52,9 @@ def stages() -> Mapping[str, Callable[[Run], Any]]:
 
 def fitted(setting: str, space: str, run: Run) -> dict[str, Any]:
     """The space's table and a predictor at the setting, with its errors on networks it was not fitted on."""
-    if run.tiny and space not in TINY["spaces"]:
+    if run.tiny and space not in TINY_SPACES:
         return {"skipped": True}
-    networks, unseen = (TINY["fitted"], TINY["unseen"]) if run.tiny else (FITTED, UNSEEN)
+    networks, unseen = (TINY_FITTED, TINY_UNSEEN) if run.tiny else (FITTED, UNSEEN)
     at = SETTINGS[setting]
     with run.progress(f"{setting}, {space}: rows") as tick:
         done = profile(space, setting=at, workspace=run.workspace, policy=BRIEF if run.tiny else ROWS, tick=tick)
@@ -86,9 +86,9 @@ def _networks(made: space_latency.Fitted, these: Architectures, measured: Mappin
 
 def again(setting: str, space: str, run: Run) -> dict[str, Any]:
     """The unseen networks once more, in a workspace that knows nothing of the first time."""
-    if run.tiny and space not in TINY["spaces"]:
+    if run.tiny and space not in TINY_SPACES:
         return {"skipped": True}
-    networks, unseen = (TINY["fitted"], TINY["unseen"]) if run.tiny else (FITTED, UNSEEN)
+    networks, unseen = (TINY_FITTED, TINY_UNSEEN) if run.tiny else (FITTED, UNSEEN)
     _, held = (sets[0] for sets in fit.calibration_sets([space], networks, unseen, SEED))
     target = Target.of(setting=SETTINGS[setting], workspace=run.workspace / "again")
     with run.progress(f"{setting}, {space}: a second time") as tick:

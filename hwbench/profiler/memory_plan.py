@@ -188,7 +188,8 @@ def _scratch(each: Execution) -> Iterable[int]:
 
 def _packed_beside(executed: Sequence[Execution], weights: Mapping[str, int]) -> int:
     """Of weights that one kernel packs and another reads as they are."""
-    packed, plain = set(), set()
+    packed: set[str] = set()
+    plain: set[str] = set()
     for each in executed:
         places = PACKED.get(type_of(each.node), ())
         for i, name in enumerate(each.node.input):
@@ -198,13 +199,13 @@ def _packed_beside(executed: Sequence[Execution], weights: Mapping[str, int]) ->
 
 
 def _bytes(met: Met) -> int:
-    return 0 if met is None else math.prod(met[0]) * np.dtype(met[1]).itemsize
+    return 0 if met is None else int(math.prod(met[0]) * np.dtype(met[1]).itemsize)
 
 
 def _tensor_bytes(tensor: Any) -> int:
     from onnx import helper
 
     try:
-        return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        return int(math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
     except KeyError:
         return 0

@@ -140,7 +140,8 @@ def settled(variants: Sequence[Variant]) -> list[Variant]:
     if variants:
         refuse_unknown("--shape", variants[0].given, sides)
         refuse_unknown("--fill", variants[0].fills, sides)
-    found, open_inputs = [], {}
+    found: list[Variant] = []
+    open_inputs: dict[Path, OpenInputs] = {}
     for variant in variants:
         try:
             found.append(_settled(variant, sides[variant.path]))

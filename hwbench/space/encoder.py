@@ -113,8 +113,8 @@ class EncoderSpace(Space):
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> EncoderSpace:
         """What `document` described."""
-        choices = (document[name] for name in ("heads", "hidden", "depths"))
-        return cls(EncoderSizes(**document["sizes"]), *choices, document.get("precisions"))
+        heads, hidden, depths = (document[name] for name in ("heads", "hidden", "depths"))
+        return cls(EncoderSizes(**document["sizes"]), heads, hidden, depths, document.get("precisions"))
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""

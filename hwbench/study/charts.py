@@ -76,6 +76,12 @@ def chart(title: str, height: int, layers: Sequence[Spec], **more: Any) -> Spec:
     }  # fmt: skip
 
 
+def below(specs: Sequence[Spec]) -> Spec:
+    """One description of several, one below the other."""
+    parts = [{key: value for key, value in each.items() if key not in ("$schema", "autosize")} for each in specs]
+    return {"$schema": specs[0]["$schema"], "vconcat": parts}
+
+
 def _axis(field: str, title: str, **scale: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, "scale": {"zero": False, **scale}}
 
@@ -227,7 +233,7 @@ def errors_of(errors: Mapping[str, Sequence[tuple[str, float]]]) -> Spec:
         for name, mine in errors.items()
         for i, (role, error) in enumerate(mine)
     ]
-    far = max([5.5, *(1.08 * abs(row["error"]) for row in rows)])
+    far = max([5.5, *(108 * abs(error) for mine in errors.values() for _, error in mine)])
     x = _axis("error", "(estimate - measured) / measured [%]", domain=[-far, far], nice=False)
     y = {"field": "estimate", "type": "nominal", "title": None, "sort": list(errors)}
     return chart("Error of every estimate", 62 * len(errors) + 40, [
@@ -315,7 +321,7 @@ def multiples(groups: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
         for name in runtimes
         for each in mine[name]
     ]
-    every = [1.0, *(row["multiple"] for row in rows)]
+    every = [1.0, *(each for mine in groups.values() for name in runtimes for each in mine[name])]
     x = {
         "type": "quantitative",
         "scale": {"type": "log", "domain": [0.93 * min(every), 1.07 * max(every)], "nice": False},
@@ -349,9 +355,10 @@ def curves(title: str, labels: tuple[str, str], rows: Sequence[Mapping[str, Any]
         rows: `name`, `x`, `value`, `low` and `high`.
         names: All of them, in the order of the legend.
     """
-    x = {"field": "x", "type": "quantitative", "scale": {"type": "log"}, "title": labels[0],
+    log = {"type": "log", "nice": False, "padding": 12}
+    x = {"field": "x", "type": "quantitative", "scale": log, "title": labels[0],
          "axis": {"values": sorted({row["x"] for row in rows})}}  # fmt: skip
-    y = {"type": "quantitative", "scale": {"type": "log"}, "title": labels[1]}
+    y = {"type": "quantitative", "scale": log, "title": labels[1]}
     order = {"field": "name", "type": "nominal"}
     colours = [SERIES[i % len(SERIES)] for i in range(len(names))]
     symbols = [SYMBOLS[(i + i // len(SERIES)) % len(SYMBOLS)] for i in range(len(names))]

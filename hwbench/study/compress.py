@@ -234,8 +234,9 @@ class _Job:
     def _adapted(self, teacher: Teacher) -> tuple[list[_Found], dict[str, Any]]:
         """(the subnet that is left, what is known of the way there)."""
         from hwbench.accuracy.supernet.bert.cutting import tuned
+        from hwbench.accuracy.supernet.bert.short_training import ShortTraining
         from hwbench.accuracy.supernet.bert.training import Recipe
-        from hwbench.optimize.weight_sharing.netadapt import ShortTraining, netadapt
+        from hwbench.optimize.weight_sharing.netadapt import netadapt
 
         grid, full, kind = self._grid, self._full, self.asked.space_cost
         with step("2/6 measuring its blocks") as tick:
@@ -251,7 +252,7 @@ class _Job:
         (facts,) = told(grid, self.target, grid.column_of(widths)[:, None])
         (whole,) = told(grid, self.target, full[:, None])
         ms = self.asked.budget_ms or float(self.factor or 0) * whole["latency_ms"]
-        settings = {
+        settings: dict[str, Any] = {
             "space": grid.name, "statistic": STATISTIC, "budget_factor": self.factor, "budget_ms": ms,
             "evaluated": sum(cut.considered for cut in cuts), "notes": [],
         }  # fmt: skip

@@ -130,9 +130,17 @@ def limit_cards(limits: Sequence[Mapping[str, Any]], word: Callable[[str], str])
     ]
 
 
-def front_panels(*drawn: Any) -> list[Panel]:
-    """All trials of a search, and the same enlarged around the budget; takes what `charts.front` draws."""
-    return [Panel("front", charts.front(*drawn)), Panel("front-near", charts.front(*drawn, near=True))]
+def front_panels(
+    trials: Sequence[Mapping[str, Any]],
+    best: Sequence[tuple[float, float]],
+    points: Sequence[charts.Point],
+    budget: float,
+    margin: float,
+    labels: tuple[str, str],
+) -> list[Panel]:
+    """All trials of a search, and the same enlarged around the budget: as `charts.front` takes them."""
+    near = {"front": False, "front-near": True}
+    return [Panel(name, charts.front(trials, best, points, budget, margin, labels, near=it)) for name, it in near.items()]
 
 
 EXPLORE = (

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from hwbench.study import render
-from hwbench.study.figures import MARKERS, PANEL, SERIES, drawn, new_figure
+from hwbench.study import charts, render
 from hwbench.study.model_page import plain
+from hwbench.study.page import html
 from hwbench.study.render import NO_NUMBERS, Block, Panel, Section, ms
 
 Document = Mapping[str, Any]
@@ -105,32 +105,28 @@ def _point(point: Mapping[str, int]) -> str:
     return ", ".join(f"{axis} {size}" for axis, size in point.items())
 
 
-@drawn
-def picture(documents: Sequence[Document]) -> Any:
+def panels(documents: Sequence[Document]) -> list[Panel]:
     """Time, and memory where each point was alone in its process, over the axis of most sizes; a line for all else."""
     table, axis, series = rows(documents), *_axes(documents)
-    told = {"first": "first run", "p50": "later p50", "staying": "staying p50"} if is_changing(documents) else {"p50": "p50"}
-    panels = [("latency [ms]", told)] + ([] if is_changing(documents) else [("peak memory [MB]", {"memory": "peak memory"})])
-    figure = new_figure(PANEL, 3.0 * len(panels))
-    sizes = sorted({row[axis] for row in table})
-    for axes, (label, values) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
-        lines = [(line, key) for line in dict.fromkeys(_line(row, series) for row in table) for key in values]
-        for i, (line, key) in enumerate(lines):
-            own = sorted((row[axis], row[key]) for row in table if _line(row, series) == line)
-            name = ", ".join(filter(None, [line, values[key] if len(values) > 1 else ""])) or values[key]
-            axes.plot(
-                *zip(*own, strict=True), color=SERIES[i % len(SERIES)], marker=MARKERS[i % len(MARKERS)], markersize=5,
-                label=name.replace("$", r"\$"),
-            )  # fmt: skip
-        axes.set(xscale="log", yscale="log", ylabel=label)
-        axes.set_xlabel(axis.replace("$", r"\$"))
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.grid(True)
-        if len(lines) > 1:
-            axes.legend()
-    return figure
+    shapes = {"first": "first run", "p50": "later p50", "staying": "staying p50"}
+    changing = is_changing(documents)
+    shown = [("latency", "latency [ms]", shapes if changing else {"p50": "p50"})]
+    shown += [] if changing else [("memory", "peak memory [MB]", {"memory": "peak memory"})]
+    found = []
+    for file, label, values in shown:
+        points = [
+            {"name": ", ".join(filter(None, [_line(row, series), name if len(values) > 1 else ""])) or name,
+             "x": row[axis], "value": row[key], "low": row[key], "high": row[key]}
+            for row in table for key, name in values.items()
+        ]  # fmt: skip
+        names = list(dict.fromkeys(point["name"] for point in points))
+        found.append(Panel(file, charts.curves(label, (axis, label), points, names)))
+    return found
+
+
+def picture(documents: Sequence[Document]) -> str:
+    """The same as one drawing."""
+    return charts.svg(charts.below([panel.spec for panel in panels(documents)]))
 
 
 def _axes(documents: Sequence[Document]) -> tuple[str, list[str]]:
@@ -170,7 +166,7 @@ def sweep_page(documents: Sequence[Document]) -> str:
     ]
     sections: list[Section] = [
         ("Every point", [
-            Block("picture", caption, panels=[Panel("sweep", picture(documents))]),
+            Block("picture", caption, panels=panels(documents)),
             Block("table", "A row for every point.", tuple(heads.values()), cells),
             *([Block("notes", "All together", rows=notes)] if notes else []),
         ]),
@@ -179,7 +175,7 @@ def sweep_page(documents: Sequence[Document]) -> str:
             Block("table", "Machine.", ("property", "value"), facts, NO_NUMBERS),
         ]),
     ]  # fmt: skip
-    return render.html(title, where, render.numbered(sections), kind="hwbench measure")
+    return html(title, where, render.numbered(sections), kind="hwbench measure")
 
 
 def _cell(value: Any) -> str:

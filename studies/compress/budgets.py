@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,8 @@ def fronts(run: Run) -> dict[str, Any]:
     """The subnets of all fronts measured side by side, seed by seed, in fp32. Measures: wants quiet."""
     found: dict[str, Any] = {}
     for seed in SEEDS:
-        names, paths, points = ["full"], [], []
+        names, points = ["full"], []
+        paths: list[Path] = []
         for cost in SPACE_COSTS:
             folder, document = material.place(run, f"front-{seed}-{cost}"), run.result(f"front {seed} {cost}")
             paths = paths or [folder / document["full"]["files"]["fp32"]]
@@ -76,7 +79,7 @@ def winners(run: Run) -> list[dict[str, Any]]:
     return found
 
 
-STAGES = {
+STAGES: dict[str, Callable[[Run], Any]] = {
     **{f"front {seed} {cost}": partial(front, seed=seed, cost=cost) for seed in SEEDS for cost in SPACE_COSTS},
     "fronts": fronts,
     "budgets": winners,

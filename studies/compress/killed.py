@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def work(model: str, train: str, dev: str, folder: str, sentences: str) -> None:
     )  # fmt: skip
 
 
-STAGES = {"kill": kill}
+STAGES: dict[str, Callable[[Run], Any]] = {"kill": kill}
 
 if __name__ == "__main__":
     work(*sys.argv[1:])

@@ -122,7 +122,7 @@ def asked(run: Run, seed: int) -> Asked:
     known = material(run)
     none = dict.fromkeys(Asked.__dataclass_fields__, 0)
     told = {"model": fingerprint_of(known.model), "train": compress_inputs.content_of(known.files["train"])}
-    return Asked(**{**none, **told, "epochs": run.options.epochs, "seed": seed})  # type: ignore[arg-type]
+    return Asked(**{**none, **told, "epochs": run.options.epochs, "seed": seed})
 
 
 def teacher(run: Run, seed: int, importance: str = "movement") -> Teacher:

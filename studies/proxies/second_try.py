@@ -185,7 +185,7 @@ def _nested(pairs: Mapping[str, Pairs], names: Sequence[tuple[Any, ...]], taken:
     return {
         "left out": {name: float(np.mean(each)) for name, each in outer.items()},
         "repeats": [float(repeats.min()), float(repeats.max())],
-        "picked": sorted(([_said(names[at]), count] for at, count in picked.items()), key=lambda each: -int(each[1]))[:5],
+        "picked": [[_said(names[at]), count] for at, count in sorted(picked.items(), key=lambda each: -each[1])[:5]],
         "on all": {
             "form": _said(names[best]),
             "difference": [float(worth(taus, within)[0] - worth(taus, within)[1]), float(low), float(high)],

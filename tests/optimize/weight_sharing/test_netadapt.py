@@ -10,10 +10,11 @@ pytest.importorskip("transformers")
 
 from hwbench.accuracy.supernet.bert.cutting import Task  # noqa: E402
 from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder  # noqa: E402
+from hwbench.accuracy.supernet.bert.short_training import OneCut, ShortTraining  # noqa: E402
 from hwbench.core.errors import UsageError  # noqa: E402
 from hwbench.network.op.base import op_of  # noqa: E402
 from hwbench.optimize.cost import op_cost  # noqa: E402
-from hwbench.optimize.weight_sharing.netadapt import OneCut, ShortTraining, netadapt, proposals  # noqa: E402
+from hwbench.optimize.weight_sharing.netadapt import netadapt, proposals  # noqa: E402
 from hwbench.space.encoder import EncoderSizes, EncoderSpace, Widths  # noqa: E402
 from tests.accuracy.supernet.bert import encoders  # noqa: E402
 

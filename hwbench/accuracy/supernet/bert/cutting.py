@@ -77,7 +77,7 @@ def tuned(
 ) -> ElasticEncoder:
     """A subnet that learns on alone, from labels and from the whole encoder's answers; `name` is that of its checkpoint."""
     path = task.folder / f"{name}.safetensors"
-    alone = net.plain()
+    alone: ElasticEncoder = net.plain()
     identity = f"{task.identity}/{name}/{net.widths}/{recipe.epochs}"
     Training(alone, task.train, recipe, task.seed, path, identity, task.every_s).run(
         distilling(alone, partial(logits_of, teacher, task.train)), tick=tick
