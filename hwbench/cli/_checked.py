@@ -76,14 +76,14 @@ def check(context: typer.Context) -> None:
         if each not in mode.reads:
             others = [f"{name} {other.said}".rstrip() for other in verb.modes if each in other.reads]
             raise UsageError(f"{asked} does not read {said[each]}: leave it out, or ask for {' or '.join(others)}.")
-    for only in (*verb.only, *modes.EVERYWHERE):
-        for each in only.options:
-            if each in given and not only.met(given):
-                raise UsageError(f"{asked} reads {said[each]} only {only.where}: leave {said[each]} out, or ask for that.")
     for need in mode.needs:
         names = need.split("|")
         if not any(each in given for each in names):
             raise UsageError(f"{asked} needs {' or '.join(said[each] for each in names)} as well.")
+    for only in (*verb.only, *modes.EVERYWHERE):
+        for each in only.options:
+            if each in given and not only.met(given):
+                raise UsageError(f"{asked} reads {said[each]} only {only.where}: leave {said[each]} out, or ask for that.")
 
 
 def verb_name(context: typer.Context) -> str:

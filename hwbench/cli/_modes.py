@@ -219,7 +219,7 @@ VERBS: Mapping[str, Verb] = {
                 "predictor device measured source output out dtype workspace wide json",
                 "--predictor GPU-OPERATORS",
                 "predictor",
-                "device measured output|out",
+                "device measured out|output",
             ),
             _mode("known features choose output wide json", "--choose", "choose", "known features"),
             _mode(

@@ -151,7 +151,7 @@ class SearchResult:
             UsageError: there is none.
         """
         path = folder / RESULT_NAME
-        document = read_document(path)
+        document = read_document(path, "search result")
         if "search" not in document:
             search = command("search", space="SPACE", budget_ms="MS", out=folder)
             raise UsageError(f"{path} is not a search result; make one, {form(search)}")

@@ -138,14 +138,14 @@ class _File(Record):
     schema: int = 0
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """An architecture file or a search's result, as the document states it.
+def read_document(path: Path, what: str = "architecture file") -> dict[str, Any]:
+    """An architecture file or a search's result, as the document states it; `what` is asked for, if there is none.
 
     Raises:
         UsageError: there is none.
         DataError: it is none, a field is of another type, or, of a search's result, it was edited.
     """
-    document = read_json(path, "architecture file")
+    document = read_json(path, what)
     if not isinstance(document, dict) or not {"space", "architectures"} <= document.keys():
         raise DataError(f'{path} is no architecture file; expected {{"schema": 1, "space": ..., "architectures": [...]}}.')
     stated = decode(_File, document, str(path))

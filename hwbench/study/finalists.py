@@ -74,7 +74,7 @@ def unmeasured(found: SearchResult, why: str) -> dict[str, Any]:
 def write_unmeasured(folder: Path, summary: dict[str, Any], again: str) -> dict[str, Any]:
     """Stores that nothing was measured, unless something was before: what was once seen stays true of that day."""
     path = folder / verification.SUMMARY
-    before = verification.read(folder, f"remove it and {hint(again)}") if path.exists() else {}
+    before = verification.read(folder, f"Remove it first. {hint(again)}") if path.exists() else {}
     if before.get("measured", bool(before)):
         raise MeasurementError(
             f"{summary['why'].rstrip('.')}. The verification of {str(before['verified_at'])[:10]} stays in {folder}; "

@@ -30,19 +30,27 @@ class ExecutorContract(Contract):
         made: Executor = self.make(**self.arguments())
         return made
 
-    def test_every_item_has_its_own_answer_and_errors_come_back_as_they_are(self) -> None:
-        """With their types and messages; keyword arguments arrive."""
+    def test_every_item_has_its_own_answer(self) -> None:
+        """Keyword arguments arrive."""
         executor = self.executor()
         try:
             roots = [executor.submit(math.sqrt, n) for n in range(ITEMS)]
-            wrong = executor.submit(operator.truediv, 1, 0)
             named = executor.submit(sorted, [2, 1, 3], reverse=True)
             found = [each.result(PATIENCE_S) for each in roots]
             self.expect(found == [math.sqrt(n) for n in range(ITEMS)], "submit", f"expected square roots, found {found}")
-            error = wrong.exception(PATIENCE_S)
+            self.expect(named.result(PATIENCE_S) == [3, 2, 1], "submit", "expected keyword arguments to arrive")
+        finally:
+            executor.shutdown()
+
+    def test_an_error_comes_back_as_it_is(self) -> None:
+        """With its type and message, and what comes after it is answered."""
+        executor = self.executor()
+        try:
+            error = executor.submit(operator.truediv, 1, 0).exception(PATIENCE_S)
             right = type(error) is ZeroDivisionError and str(error) == "division by zero"
             self.expect(right, "submit", f"expected ZeroDivisionError('division by zero'), found {error!r}")
-            self.expect(named.result(PATIENCE_S) == [3, 2, 1], "submit", "expected keyword arguments to arrive")
+            after = executor.submit(math.sqrt, 4.0).result(PATIENCE_S)
+            self.expect(after == 2.0, "submit", f"expected that it goes on after an error, found {after}")
         finally:
             executor.shutdown()
 

@@ -49,6 +49,7 @@ from tests.predictor.test_onnx_latency import UNCOVERED, card_of, model, two_lay
 OTHER = MINE.replace("class Mine", "class Other").replace("(4, 8)", "(12, 16)")
 
 PACKAGES, EMULATOR, BOARD = "installs packages", "sets an emulator up (tests/profiler/test_emulated.py)", "needs a board"
+A_FILE = "asks to remove an edited file first (tests/study/test_verify_elsewhere.py)"
 A_FORM = "knows no space to measure: a form"
 NOT_RUN = {
     "cli/device.py:_show": "a note: peaks are measured again on a quiet machine",
@@ -68,12 +69,15 @@ NOT_RUN = {
     "optimize/strategy/optuna.py:Optuna.__init__": PACKAGES,
     "optimize/strategy/pymoo.py:Pymoo.__init__": PACKAGES,
     "optimize/strategy/reinforce.py:Reinforce.__init__": PACKAGES,
+    "predictor/gpu/onnx_model.py:_missing": "the answer of another device (tests/predictor/test_gpu_onnx.py)",
     "predictor/onnx_fit.py:_require_prices": "asks for a grid of kernels again: half an hour",
     "predictor/onnx_latency.py:OnnxLatency._require": "asks for a grid of kernels again: half an hour",
     "space/export.py:_load_weights": PACKAGES,
-    "study/compress.py:_require_torch": PACKAGES,
+    "study/compress_inputs.py:require_torch": PACKAGES,
     "study/compare_runtimes.py:compare": A_FORM,
+    "study/finalists.py:write_unmeasured": A_FILE,
     "study/quickstart.py:_describe": EMULATOR,
+    "study/verify.py:_recounted": A_FILE,
     "study/verify.py:verify": "no error: what is found again needs another search",
 }
 """Places with a hint that no test runs, and why."""
@@ -235,6 +239,15 @@ def test_a_predictor_whose_arrays_were_edited(fitted):
     (arrays,) = fitted.glob("*/arrays.npz")
     arrays.write_bytes(b"")
     assert "missing or edited" in mended_from(*some_of("Mine"))
+
+
+@runs("predictor/card.py:restoring")
+def test_a_predictor_whose_state_is_none_of_its_kind(fitted):
+    (card,) = fitted.glob("*/card.json")
+    known = json.loads(card.read_text())
+    statistics = {name: {**part, "state": {}} for name, part in known["statistics"].items()}
+    write_sealed(card, {**known, "statistics": statistics})
+    assert "holds no state of" in mended_from(*some_of("Mine"))
 
 
 @runs("predictor/models.py:stale")

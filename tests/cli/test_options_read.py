@@ -19,6 +19,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from hwbench.cli._checked import was_given
 from hwbench.cli._modes import RANGES, VERBS, Mode
 from hwbench.cli.main import build
 from hwbench.core.errors import UsageError
@@ -61,6 +62,11 @@ def words(verb: str, name: str, given: str | None = None) -> list[str]:
     if parameter.param_type_name == "argument":
         return [given or value]
     return [parameter.opts[0], *([] if is_flag(parameter) else [given or value])]
+
+
+def shown(name: str, option: Any) -> str:
+    """How messages name it."""
+    return name.upper() if option.param_type_name == "argument" else str(option.opts[0])
 
 
 def asked(verb: str, mode: Mode) -> list[str]:
@@ -112,9 +118,8 @@ def test_an_option_that_the_way_asked_for_does_not_read_is_refused():
         said = refused(*verb.split(), *asked(verb, mode), *words(verb, name))
         if any(name in earlier.when for earlier in modes[: modes.index(mode)]):
             continue  # it asks for a way that comes first, which then refuses what asked for this one
-        shown = name.upper() if option.param_type_name == "argument" else option.opts[0]
         way = f"{verb} {mode.said}".rstrip()
-        assert said.startswith(f"{way} does not read {shown}: leave it out, or ask for {verb}")
+        assert said.startswith(f"{way} does not read {shown(name, option)}: leave it out, or ask for {verb}")
         tried += 1
     assert tried > 60
 
@@ -122,13 +127,20 @@ def test_an_option_that_the_way_asked_for_does_not_read_is_refused():
 def test_options_that_are_read_in_some_cases_are_refused_in_the_others():
     for verb, declared in VERBS.items():
         for only, name in ((rule, name) for rule in declared.only for name in rule.options):
-            shown, other = parameters(verb)[name].opts[0], CONTRARY.get((verb, name), [])
+            option, other = parameters(verb)[name].opts[0], CONTRARY.get((verb, name), [])
             read = {name, *(word.removeprefix("--") for word in other[:1] if word.startswith("--"))}
-            modes = [mode for mode in declared.modes if read <= mode.reads]
-            assert modes
+            lines = {mode: [*asked(verb, mode), *words(verb, name, TELLING.get(name)), *other] for mode in declared.modes}
+            modes = [mode for mode in declared.modes if read <= mode.reads and not only.met(named(verb, lines[mode]))]
+            assert modes, (verb, name, lines)
             for mode in modes:
-                said = refused(*verb.split(), *asked(verb, mode), *words(verb, name, TELLING.get(name)), *other)
-                assert f"reads {shown} only {only.where}: leave {shown} out" in said
+                said = refused(*verb.split(), *lines[mode])
+                assert f"reads {option} only {only.where}: leave {option} out" in said
+
+
+def named(verb: str, line: list[str]) -> dict[str, Any]:
+    """What a line gives, by name, as the rules see it."""
+    context = COMMANDS[verb].make_context(verb, [*line], resilient_parsing=True)
+    return {name: value for name, value in context.params.items() if was_given(context, name)}
 
 
 CONTRARY = {
@@ -141,6 +153,10 @@ CONTRARY = {
     ("predict", "layers"): ["--json"],
     **{(verb, "workers"): ["--executor", "ray"] for verb in ("score", "search", "validate")},
     ("search", "proxy"): ["--accuracy", "x"],
+    **{
+        ("compress", name): ["--method", "netadapt"]
+        for name in ("configurations", "rule", "teacher", "strategy", "evaluations", "subnets", "tune_epochs")
+    },
 }
 """What must stand there so that an option is not read, where leaving words out does not do it."""
 TELLING = {"repeats": "2"}
@@ -164,10 +180,10 @@ def test_what_a_way_needs_must_be_given():
                 start = next((name for name in mode.when if name != need), None)
                 if start is None:
                     continue
-                known, others = parameters(verb), [each for each in mode.needs if each != need]
+                known, others = parameters(verb), [each.split("|")[0] for each in mode.needs if each != need]
                 required = [name for name, each in known.items() if each.required]
                 line = [word for name in dict.fromkeys((*required, start, *others)) for word in words(verb, name)]
-                options = " or ".join(known[each].opts[0] for each in need.split("|"))
+                options = " or ".join(shown(each, known[each]) for each in need.split("|"))
                 assert f"needs {options} as well" in refused(*verb.split(), *line)
         if all(mode.when for mode in declared.modes):
             required = [word for name, each in parameters(verb).items() if each.required for word in words(verb, name)]

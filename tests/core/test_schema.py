@@ -37,11 +37,16 @@ EVERY_TYPE = Table(
 )
 
 
+def values_of(column: Column) -> st.SearchStrategy:
+    measured = column.type == "float64" and column.unit != "1"
+    return st.floats(allow_nan=False, allow_infinity=False) if measured else VALUES[column.type]
+
+
 def rows_of(table: Table) -> st.SearchStrategy[list[dict]]:
-    """Any rows a table may hold: nullable columns may be null, NaN or left out, identities are unique."""
-    always = {c.name: VALUES[c.type] for c in table.columns if not c.nullable}
+    """Any rows a table may hold: nullable columns may be null, NaN or left out, times are finite, identities are unique."""
+    always = {c.name: values_of(c) for c in table.columns if not c.nullable}
     maybe = {
-        c.name: st.none() | (VALUES[c.type] | st.just(float("nan")) if c.type == "float64" else VALUES[c.type])
+        c.name: st.none() | (values_of(c) | st.just(float("nan")) if c.type == "float64" else values_of(c))
         for c in table.columns
         if c.nullable
     }

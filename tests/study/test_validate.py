@@ -366,7 +366,7 @@ def test_a_sample_of_two_networks_is_refused(tmp_path):
 
     from hwbench.accuracy.benchmark.accel_nasbench import CHOICES, DEVICES
 
-    columns = {name: [values[0], values[1]] for name, values in CHOICES.items()}
+    columns = {"arch_index": [0, 1], **{name: [values[0], values[1]] for name, values in CHOICES.items()}}
     columns |= {column: [100.0, 200.0] for column in DEVICES.values()} | {"val_top1": [60.0, 65.0]}
     (tmp_path / "accel_nasbench").mkdir()
     pq.write_table(pa.table(columns), tmp_path / "accel_nasbench" / "arch_accuracy_throughput.parquet")

@@ -126,6 +126,9 @@ def test_a_budget_that_was_broken_is_counted_as_broken():
 
 def limits_of(folder, root, search: dict, about: dict, *measured: float) -> list[dict]:
     """What verify says of the limits of a search, where it measured these latencies."""
+    about = json.loads(json.dumps(about))
+    for facts in (*about["finalists"], *about["front"]):  # a search states every cost it limits
+        facts.update({name: facts.get(name, 1.0) for name in about.get("limits", {})})
     found = SearchResult.of({**search, "search": about})
     return verify.check_limits(folder, found, Recount("measured here (min)", measured, True), Workspace.at(root))
 

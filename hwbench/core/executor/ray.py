@@ -66,7 +66,7 @@ class Ray(Executor):
         resource = DEVICE + device
         if resource not in self._ray.cluster_resources():
             raise UsageError(
-                f"No machine of the cluster has device {device}. On the one that reaches it run: "
+                f"No machine of the cluster has device {device}. Start Ray on the one that reaches it with "
                 f"""ray start --address=HEAD:6379 --resources='{{"{resource}": 1}}'"""
             )
         mine = self._answer.options(num_cpus=0, resources={resource: 1})

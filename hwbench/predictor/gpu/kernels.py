@@ -37,12 +37,13 @@ def calls_of(spec: OpSpec) -> list[Call]:
     Raises:
         Unpriced: none stands for it.
     """
-    kind, (group, numbers) = str(spec["type"]), describe(spec)
+    kind = str(spec["type"])
     formats = {o.letter for o in (*operands(spec), *results(spec)) if o.letter in ELEMENTS}
     if kind == "Identity" or kind in kinds.REORDERS or (formats <= {"i", "j", "b"} and _written(spec) <= SMALL):
         return []
     if kind in UNLIKE or "QLinear" in kind or not formats <= PLAIN:
         raise Unbounded(f"{kind}: no GPU operator that was measured is like it")
+    group, numbers = describe(spec)
     word = group.partition("-")[0]
     return RULES.get(kind, RULES.get(word, _pass))(spec, numbers)
 
