@@ -12,6 +12,7 @@ beyond the table is recorded as a trial without accuracy, as `hwbench validate` 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 READERS = {".parquet": schema.read_table, ".csv": schema.read_csv}
 ACCURACY = "accuracy"
+ROW_NAMES = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""Columns in which pandas keeps the names of rows."""
 
 
 def is_table(text: str) -> bool:
@@ -99,7 +102,7 @@ def _of_benchmark(space: Space, name: str, tables: str | Path | None) -> KnownTa
 def _accuracy_column(space: Space, data: pa.Table, file: str) -> str:
     """The column with the accuracy, where nobody named it."""
     choices = {name for gene in space.genes for name in (gene.name, gene.label)}
-    others = [name for name in data.column_names if name not in choices]
+    others = [name for name in data.column_names if name not in choices and not ROW_NAMES.fullmatch(name)]
     if ACCURACY in others:
         return ACCURACY
     if len(others) != 1:

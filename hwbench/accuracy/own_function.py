@@ -144,7 +144,7 @@ def evaluate(own: OwnFunction, architectures: Sequence[Mapping[str, Any]]) -> li
         return [_outcome(own, function, architecture) for architecture in architectures]
     try:
         answers = function(deepcopy(list(architectures)))  # they are its own to change
-    except Exception as error:  # whatever a user's code raises
+    except (Exception, SystemExit) as error:  # whatever a user's code raises; scripts end with sys.exit
         if len(architectures) > 1:
             return [evaluate(own, [architecture])[0] for architecture in architectures]
         return [_reason(own, error)]
@@ -163,7 +163,7 @@ def evaluate(own: OwnFunction, architectures: Sequence[Mapping[str, Any]]) -> li
 def _outcome(own: OwnFunction, function: Callable[..., Any], architecture: Mapping[str, Any]) -> Outcome:
     try:
         answer = function(deepcopy(dict(architecture)))  # it is its own to change
-    except Exception as error:  # whatever a user's code raises
+    except (Exception, SystemExit) as error:  # whatever a user's code raises; scripts end with sys.exit
         return _reason(own, error)
     return _checked(own, answer, architecture)
 
@@ -182,7 +182,7 @@ def _checked(own: OwnFunction, answer: Any, architecture: Mapping[str, Any]) -> 
     return number if math.isfinite(number) else f"it returned {number}"
 
 
-def _reason(own: OwnFunction, error: Exception) -> str:
+def _reason(own: OwnFunction, error: BaseException) -> str:
     return f"{user_code.place(error, own.path)}: {user_code.summary(error)}"
 
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from hwbench.core import registry
@@ -83,7 +84,7 @@ class Workers(Executor):
         process: ProcessPoolExecutor | None = getattr(self._mine, "process", None)
         if process is None:
             process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (registry.from_files(),))
-            with self._starting, _threads(self._per_process):
+            with self._starting, _threads(self._per_process), unheard_ctrl_c():
                 try:
                     self._mine.pid = process.submit(os.getpid).result()  # its environment is that of the moment it starts
                 except BrokenExecutor:
@@ -113,9 +114,27 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _start(parts: Sequence[tuple[str, str, str]]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first one answers it
+    ignore_ctrl_c()
     end_with_parent()
     registry.load_again(parts)
+
+
+@contextmanager
+def unheard_ctrl_c() -> Iterator[None]:
+    """Ctrl-C reaches all processes of a terminal, and the first one answers it. A process that starts within this keeps it
+    waiting until it ignores it: what it imports before takes seconds, and would end in a traceback."""
+    resource_tracker.ensure_running()  # starting it would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_ctrl_c() -> None:
+    """In a process that was started so, first of all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_with_parent() -> None:

@@ -205,7 +205,7 @@ def _named(source: _Source) -> Path:
 def _read(path: Path) -> Any:
     import onnx
 
-    return onnx.load(str(path), load_external_data=False)
+    return onnx.load(str(path), "protobuf", load_external_data=False)
 
 
 def _exposed(model: Any) -> bytes:

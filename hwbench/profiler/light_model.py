@@ -71,7 +71,7 @@ def undeclare(path: Path) -> bool:
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = onnx.load(str(path), "protobuf", load_external_data=False)
     except DecodeError:  # told by the runtime, in its own words
         return False
     shaped = [value for value in model.graph.output if value.type.tensor_type.HasField("shape")]

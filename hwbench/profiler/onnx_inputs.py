@@ -85,7 +85,7 @@ def _read(path: Path) -> Any:
     if size > MOST_BYTES:
         raise UsageError(f"{path} {too_large(size)}")
     try:
-        return onnx.load(path, load_external_data=False)
+        return onnx.load(path, "protobuf", load_external_data=False)  # whatever its name ends in
     except DecodeError:
         raise UsageError(f"{path} does not parse as ONNX: it is something else, or cut off; export it again.") from None
     except OSError as error:

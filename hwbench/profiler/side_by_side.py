@@ -9,7 +9,6 @@ compute on the same machine take turns (turns.py): nothing is timed while anothe
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from typing import Any
 from hwbench.core import progress, registry
 from hwbench.core.errors import HwbenchError, MeasurementError, UsageError
 from hwbench.core.files import scratch_folder
-from hwbench.core.process_pool import end_with_parent
+from hwbench.core.process_pool import end_with_parent, ignore_ctrl_c, unheard_ctrl_c
 from hwbench.core.progress import Far, Tick, no_tick
 from hwbench.device import files as devices
 from hwbench.device.target import Target
@@ -135,7 +134,8 @@ class _Running:
         self._process: SpawnProcess = context.Process(
             target=_measure, args=(theirs, work, target, turn, registry.from_files()), name=f"profile of {self.device}"
         )
-        self._process.start()
+        with unheard_ctrl_c():
+            self._process.start()
         theirs.close()
 
     def listen(self) -> None:
@@ -174,7 +174,7 @@ class _Running:
 
 def _measure(pipe: Connection, work: Work, target: Target, turn: Path | None, parts: Sequence[tuple[str, str, str]]) -> None:
     """In the device's own process: tells how far it is, then its answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first one answers it
+    ignore_ctrl_c()
     end_with_parent()
     registry.load_again(parts)
     answer: Answer

@@ -73,7 +73,7 @@ class Litert:
         from hwbench.runtime.convert.tflite import convert as tflite_convert
 
         try:
-            model = onnx.load(path)
+            model = onnx.load(path, "protobuf")
         except DecodeError:
             raise ValueError(f"{path} is no ONNX model") from None
         sides, _ = fixed_shapes(tflite_convert.declared_inputs(model), shapes)

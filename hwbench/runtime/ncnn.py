@@ -108,7 +108,7 @@ class Ncnn:
 
         _require_setting(setting)
         try:
-            model = onnx.load(path)
+            model = onnx.load(path, "protobuf")
         except DecodeError:
             raise ValueError(f"{Path(path).name} does not parse as ONNX; export it again") from None
         inputs = _prepare(model.graph, shapes)

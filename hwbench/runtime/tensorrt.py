@@ -221,7 +221,7 @@ class Tensorrt:
         """The ONNX file itself; for int8 a copy quantised around zero, which is all that TensorRT knows."""
         import onnx
 
-        model = onnx.load(path, load_external_data=setting["dtype"] == "int8")
+        model = onnx.load(path, "protobuf", load_external_data=setting["dtype"] == "int8")
         known = STANDARD | {function.domain for function in model.functions}
         foreign = sorted({f"{n.domain}.{n.op_type}" for n in model.graph.node if n.domain not in known})
         if foreign:  # the parser would overlook the domain, and take the op for its namesake in the standard

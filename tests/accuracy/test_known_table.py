@@ -67,6 +67,13 @@ def test_lists_and_columns_per_layer_say_the_same(mixer, tmp_path, name, shape):
     assert np.array_equal(table.rows.accuracy, [61.0, 72.5, np.nan], equal_nan=True)
 
 
+@pytest.mark.parametrize(("name", "of_rows"), [("t.csv", ""), ("t.csv", "Unnamed: 0"), ("t.parquet", "__index_level_0__")])
+def test_the_names_of_rows_that_pandas_writes_are_no_accuracy(mixer, tmp_path, name, of_rows):
+    rows = [{of_rows: at} | {key: value for key, value in row.items() if key != "accuracy"} for at, row in enumerate(ROWS)]
+    path = write(tmp_path, [row | {"top1": 60 + at} for at, row in enumerate(rows)], name)
+    assert KnownTable.read(mixer, path).rows.accuracy.tolist() == [60, 61, 62]
+
+
 def test_what_it_does_not_hold_has_no_accuracy_and_a_reason(mixer, tmp_path):
     with TableScorer(KnownTable.read(mixer, write(tmp_path, ROWS)), mixer) as score:
         asked = np.stack(

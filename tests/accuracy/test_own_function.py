@@ -53,6 +53,12 @@ def test_an_exception_costs_its_architecture_only_and_is_told_with_its_place(fun
     assert failed == f"test_own_function.py:{depth.__code__.co_firstlineno + 2}: ValueError: no way"
 
 
+@pytest.mark.parametrize("code", [None, 1, "no data"])
+def test_a_script_that_ends_itself_ends_its_architecture_only(code):
+    (told,) = answered(lambda architecture: sys.exit(code))
+    assert "SystemExit" in told
+
+
 @pytest.mark.parametrize(
     ("answer", "told"),
     [

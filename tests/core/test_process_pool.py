@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -100,3 +101,37 @@ def test_what_runs_is_ended_where_nobody_waits_for_it(tmp_path):
         time.sleep(0.01)
     workers.shutdown(cancel_futures=True)  # comes back, so the item was not waited for
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+
+SLOW_TO_START = """
+import time
+from pathlib import Path
+
+from hwbench.core.process_pool import Workers
+
+if __name__ == "__main__":
+    with Workers(1) as workers:
+        three = workers.submit(abs, -3)
+        try:
+            three.result()
+        except KeyboardInterrupt:
+            print("stopped", three.result())
+else:
+    Path("starting").touch()
+    time.sleep(0.5)
+"""
+
+
+def test_ctrl_c_is_answered_by_the_first_process_even_while_others_start(tmp_path):
+    (tmp_path / "script.py").write_text(SLOW_TO_START)
+    env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    heard = {
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    }  # ignored by jobs in the background
+    with subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=env, **how, **heard) as process:
+        while not (tmp_path / "starting").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=60) == ("stopped 3\n", "")

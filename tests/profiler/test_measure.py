@@ -481,6 +481,7 @@ def test_a_file_with_nothing_to_convert_says_so(tmp_path):
 
 def test_files_that_cannot_be_measured_are_one_line(tmp_path):
     (tmp_path / "text.onnx").write_text("not a model at all")
+    (tmp_path / "named.json").write_text('{"op": 1}')  # onnx.load reads a file by what its name ends in
     (tmp_path / "empty.onnx").write_bytes(b"")
     (tmp_path / "cut.onnx").write_bytes(product(tmp_path / "whole.onnx").read_bytes()[:-100])
     with (tmp_path / "huge.onnx").open("wb") as huge:
@@ -492,6 +493,7 @@ def test_files_that_cannot_be_measured_are_one_line(tmp_path):
         "": "{} is a folder; give the ONNX file itself.",
         "text.onnx": "{} does not parse as ONNX: it is something else, or cut off; export it again.",
         "cut.onnx": "{} does not parse as ONNX: it is something else, or cut off; export it again.",
+        "named.json": "{} does not parse as ONNX: it is something else, or cut off; export it again.",
         "empty.onnx": "{} is empty; export it again.",
         "huge.onnx": "{} is one file of 2.1 GB, and no runtime reads more than 2.1 GB of ONNX at once; export it with its "
         "weights beside it (onnx.save with save_as_external_data=True).",

@@ -153,7 +153,7 @@ def _load(path: Path, *, weights: bool = True) -> Any:
     if not path.is_file():
         raise UsageError(f"There is no ONNX file at {path}.")
     try:
-        return onnx.load(path, load_external_data=weights)
+        return onnx.load(path, "protobuf", load_external_data=weights)
     except DecodeError:
         raise UsageError(f"{path} does not parse as ONNX; export it again.") from None
 
