@@ -27,6 +27,7 @@ from hwbench.core.errors import HwbenchError, Interrupted, MeasurementError, Mis
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
+    "doctor",
     "device",
     "list",
     "sample",
