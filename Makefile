@@ -10,7 +10,7 @@ GROUP = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproje
 QUICKSTART := .quickstart
 
 # (a folder is called docs)
-.PHONY: quickstart site docs test campaign check bench study accuracy search targets trust clean
+.PHONY: quickstart site docs wheel lowest test campaign check bench study accuracy search targets trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
@@ -20,6 +20,12 @@ site: $(VENV)/core.done  ## every report as a site that opens without network: s
 
 docs: $(VENV)/docs.done  ## this documentation as a site that opens without network: .docs/index.html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs/sphinx -d .docs/.doctrees . .docs
+
+wheel: $(VENV)/core.done  ## dist/hwbench_nas-VERSION-py3-none-any.whl: hwbench with devices, tables and predictors; needs no clone
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+lowest: $(VENV)/core.done  ## the lowest versions pyproject.toml allows, in .lowest: what is fitting of the tests (studies/lowest.py)
+	$(BIN)/python -m studies.lowest
 
 test: check  ## format, lint, types, import rule, tests; two processes, which take a file each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
@@ -77,4 +83,4 @@ $(VENV)/dev.done: $(VENV)/core.done $(VENV)/docs.done
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .docs .studies .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(QUICKSTART) .docs .lowest dist .studies .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
