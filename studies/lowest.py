@@ -3,8 +3,8 @@
     make lowest          = python -m studies.lowest
     python -m studies.lowest --folder /tmp/low -- -x -k journal       pytest's own words follow --
 
-Standard library only. uv (from PyPI) resolves `lowest-direct`: what pyproject.toml names at its lowest, what that asks for at its
-newest. Extras are left out: torch is pinned by constraints.txt, runtimes follow their device. Exit code: pytest's.
+Standard library only. uv (from PyPI) resolves `lowest-direct`: what pyproject.toml names at its lowest, what that asks for at
+its newest. Extras are left out: torch is pinned by constraints.txt, runtimes follow their device. Exit code: pytest's.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def required() -> list[str]:
 def environment(folder: Path) -> Path:
     """The Python of an environment with the lowest versions; prints which those are."""
     venv.create(folder, with_pip=True, clear=True)
-    python, uv = folder / "bin" / "python", folder / "bin" / "uv"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", python]
+    python, uv = folder / "bin" / "python", str(folder / "bin" / "uv")
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"], check=True)
+    install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     subprocess.run([*install, "--resolution", "lowest-direct", *required()], check=True)
     # hwbench itself, whose metadata `hwbench doctor` reads; its code is that of the repository
-    subprocess.run([*install, "--no-deps", "--editable", ROOT], check=True)
-    subprocess.run([uv, "pip", "list", "--python", python, "--format", "freeze"], check=True)
+    subprocess.run([*install, "--no-deps", "--editable", str(ROOT)], check=True)
+    subprocess.run([uv, "pip", "list", "--python", str(python), "--format", "freeze"], check=True)
     return python
 
 
