@@ -50,16 +50,16 @@ def outside(folder: Path) -> int:
     away = folder / "away"
     away.mkdir(exist_ok=True)
     hwbench = python.with_name("hwbench")
-    for command in (
+    steps: tuple[Sequence[str | Path], ...] = (
         [python, "-m", "hwbench.core.openmp"],  # of which a bare machine has none
         [python, "-c", "import hwbench; print('code:', hwbench.__file__)"],
         [hwbench, "doctor"],
+        [hwbench, "sample", "--space", "autoformer-tiny", "--out", "drawn.json"],
         [hwbench, "predict", "--space", "autoformer-tiny", "--device", "amd-epyc-25-1-1-2c", "--arch", "drawn.json"],
         [hwbench, "quickstart"],
-    ):
-        if "predict" in command:
-            run([hwbench, "sample", "--space", "autoformer-tiny", "--out", "drawn.json"], away)
-        print(f"$ {' '.join(Path(str(word)).name if i == 0 else str(word) for i, word in enumerate(command))}", flush=True)
+    )
+    for command in steps:
+        print("$", Path(command[0]).name, *command[1:], flush=True)
         if code := run(command, away):
             print(f"exit code {code}")
             return 1
