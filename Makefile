@@ -6,15 +6,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+GROUP = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]])'
 QUICKSTART := .quickstart
 
-.PHONY: quickstart site test campaign check bench study accuracy search targets trust clean
+# (a folder is called docs)
+.PHONY: quickstart site docs wheel lowest test campaign check bench study accuracy search targets trust clean
 
 quickstart: $(VENV)/core.done  ## device -> table -> predictor -> search -> measured winner -> report
 	$(BIN)/hwbench quickstart --workspace $(QUICKSTART)
 
 site: $(VENV)/core.done  ## every report as a site that opens without network: site/index.html
 	$(BIN)/hwbench site reports --out site
+
+docs: $(VENV)/docs.done  ## this documentation as a site that opens without network: .docs/index.html; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs/sphinx -d .docs/.doctrees . .docs
+
+wheel: $(VENV)/core.done  ## dist/hwbench_nas-VERSION-py3-none-any.whl: hwbench with devices, tables and predictors; needs no clone
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+lowest: $(VENV)/core.done  ## the lowest versions pyproject.toml allows, in .lowest: what is fitting of the tests (studies/lowest.py)
+	$(BIN)/python -m studies.lowest
 
 test: check  ## format, lint, types, import rule, tests; two processes, which take a file each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
@@ -62,10 +73,14 @@ $(VENV)/core.done: pyproject.toml constraints.txt
 	-@$(BIN)/python -m hwbench.core.openmp
 	touch $@
 
-$(VENV)/dev.done: $(VENV)/core.done
+$(VENV)/docs.done: $(VENV)/core.done
+	$(PIP) $$($(GROUP) docs)
+	touch $@
+
+$(VENV)/dev.done: $(VENV)/core.done $(VENV)/docs.done
 	@echo "installing test tools, torch (CPU) and peers into $(VENV) ..."
-	$(PIP) pytest pytest-xdist pytest-benchmark hypothesis moocore crepes ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt,compress,ray]'
+	$(PIP) pytest pytest-xdist pytest-benchmark hypothesis moocore crepes duckdb ruff mypy import-linter --editable '.[torch,peers,openvino,ncnn,litert,tensorrt,compress,ray]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .studies .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(QUICKSTART) .docs .lowest dist .studies .pytest_cache .ruff_cache .mypy_cache .benchmarks .import_linter_cache .hypothesis

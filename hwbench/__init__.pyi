@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from hwbench.accuracy.score import score as score
+from hwbench.device.doctor import doctor as doctor
 from hwbench.optimize.latency_loss import latency_loss as latency_loss
 from hwbench.optimize.reward import reward as reward
 from hwbench.optimize.search import search as search

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from hwbench.cli import _complete
 from hwbench.cli import _modes as modes
 from hwbench.cli._options import was_given
 from hwbench.core.errors import UsageError
@@ -41,7 +42,11 @@ def understood(ctx: Any) -> Iterator[None]:
 
 
 class CheckedCommand(TyperCommand):
-    """A verb that refuses what it would not read."""
+    """A verb that refuses what it would not read, and offers what it would."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        _complete.complete(_words(self), self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As click does, but for options that stand there twice."""
@@ -88,7 +93,11 @@ def check(context: typer.Context) -> None:
 
 def verb_name(context: typer.Context) -> str:
     """The words of a verb, as its help lists them: the file it is in, and the action where that has several."""
-    file, name = str(context.command.callback.__module__).rpartition(".")[2].replace("_", "-"), str(context.command.name)
+    return _words(context.command)
+
+
+def _words(command: Any) -> str:
+    file, name = str(command.callback.__module__).rpartition(".")[2].replace("_", "-"), str(command.name)
     return name if name == file else f"{file} {name}"
 
 

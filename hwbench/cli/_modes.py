@@ -138,6 +138,8 @@ TARGET = "device runtime threads batch dtype workspace"
 EFFORT = "precision max_processes max_seconds seed json"
 
 VERBS: Mapping[str, Verb] = {
+    "completion": _one("shell"),
+    "doctor": _one("workspace wide json"),
     "device detect": _one("workspace wide json"),
     "device add": _one("name like ssh option python folder workspace wide json"),
     "device setup": _one("name runtime workspace json"),

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from hwbench.network.spec import Setting
 
 
-def own_space(given: Any) -> Any:
+def own_space(context: typer.Context, given: Any) -> Any:
     """--space as given; FILE.py:NAME is loaded, here and nowhere later, and goes on under the name it is stored by."""
     if isinstance(given, list):
-        return [own_space(each) for each in given]
-    if given is None or ".py" not in given:  # the others cost no import
+        return [own_space(context, each) for each in given]
+    if given is None or ".py" not in given or context.resilient_parsing:  # the others cost no import, the Tab key runs no code
         return given
     from hwbench.core import user_code
     from hwbench.space.make_space import make_space

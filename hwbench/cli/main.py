@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperGroup
 
 from hwbench import __version__, cli
@@ -27,6 +28,7 @@ from hwbench.core.errors import HwbenchError, Interrupted, MeasurementError, Mis
 from hwbench.optimize.errors import InfeasibleBudget
 
 ORDER = (
+    "doctor",
     "device",
     "list",
     "sample",
@@ -49,6 +51,7 @@ ORDER = (
     "site",
     "quickstart",
     "check_part",
+    "completion",
 )
 """As the flow goes; verbs not named here follow."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -75,6 +78,7 @@ def build() -> typer.Typer:
         else:
             app.command(name.replace("_", "-"), cls=CheckedCommand)(module.run)
     app.callback()(_top)
+    get_completion_inspect_parameters()  # typer's own shells in place of click's; its options would clutter --help
     return app
 
 

@@ -28,6 +28,8 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """A machine as `uname -m` has it -> what Debian calls it."""
 TOOLS = {"apt-get": "apt", "dpkg": "dpkg"}
 """What fetches and unpacks, and the packages that bring it."""
+GCC = "gcc libc6-dev"
+"""The packages of a C compiler."""
 HOST_LIBRARIES = ("libc6", "libgcc-s1")
 """The host's own serve unpacked programs: a libc beside the loader it was not built with does not start."""
 MANIFEST = "packages.json"
@@ -141,7 +143,7 @@ def compiler() -> tuple[list[str], dict[str, str]]:
     if shutil.which("cc"):
         return ["cc"], {}
     # It links against a libc of its own below its root, where only the linker finds it.
-    return _gcc(unpacked("gcc", "gcc libc6-dev", _prove_gcc, without=()))
+    return _gcc(unpacked("gcc", GCC, _prove_gcc, without=()))
 
 
 def _gcc(folder: Path) -> tuple[list[str], dict[str, str]]:
