@@ -47,6 +47,7 @@ ORDER = (
     "verify",
     "report",
     "site",
+    "recompute",
     "quickstart",
     "check_part",
 )
