@@ -17,10 +17,15 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import numpy as np
+
+from hwbench.core import markdown
 from hwbench.core.errors import HwbenchError
 from hwbench.core.files import atomic_write, read_json, scratch_folder, write_json
+from studies.gpu_operators import HOW, by_gpu
 from studies.harness import Results, Run, Study
 from studies.options import TABLES
+from studies.transfer import tables_of
 
 Stored = dict[str, Any]
 """A document that holds a whole run, as studies wrote them before they had stages."""
@@ -64,6 +69,36 @@ def _trust(found: Stored) -> tuple[Results, Mapping[str, Any]]:
     return {**found, **builds}, found
 
 
+ONE_BOARD_OUT = {
+    "chip_out": "Every board of the chip left out",
+    "twin_kept": "A100 boards with the twin kept",
+    "strict": "Fitted on the train split only, judged on the test split: GPU and shapes new",
+    "aiconfigurator_bf16": "Another collection: bf16 products (vLLM), each GPU left out, two known",
+}
+"""Parts of the study of GPU operators while it left out one board at a time; whole generations are left out since."""
+
+
+def one_board_out(found: Stored) -> str:
+    """Its report: errors by campaign and kind, then by GPU."""
+    noise = found["noise_ceiling"]
+    apart, far = 100 * noise["mean_abs_error"], 100 * noise["p95_abs_error"]
+    lines = ["Mean (median, p95) absolute relative error in %. 30 ops: mean of ten random draws, six of each kind."]
+    lines += [f"Noise ceiling: {noise['repeated_rows']} rows repeat a shape; {apart:.2f} % from their median, p95 {far:.2f} %."]
+    for cell, times in found["throttled"].items():
+        lines += [f"Not fitted on: {cell} (large products {times:.1f} times slower than in the other campaign)."]
+    head = ["roofline", "trees on utilisation", "ours, data sheet", "ours, 30 ops", "covered, data sheet", "covered, 30 ops"]
+    for part, title in ONE_BOARD_OUT.items():
+        means = []
+        for campaign, kind in sorted({(e["campaign"], e["kind"]) for e in found[part]}):
+            mine = [e for e in found[part] if (e["campaign"], e["kind"]) == (campaign, kind)]
+            cells = [f"{100 * np.mean([e[how]['mean'] for e in mine]):.1f}" for how in HOW]
+            cells += [f"{100 * np.mean([e[how]['covered'] for e in mine]):.0f}" for how in HOW[2:]]
+            means.append([campaign, kind, len(mine), *cells])
+        lines += ["", f"## {title}", "", markdown.table(["campaign", "kind", "GPUs", *head], means, 2)]
+        lines += ["", markdown.table(["GPU", "campaign", "kind", "rows", *head], by_gpu(found[part]), 3)]
+    return "\n".join(lines)
+
+
 EARLIER: Mapping[str, tuple[str, Callable[[Stored], tuple[Results, Mapping[str, Any]]]]] = {
     "accuracy.json": ("accuracy", _by_name),
     "active.json": ("active_profiling", _active),
@@ -75,6 +110,9 @@ EARLIER: Mapping[str, tuple[str, Callable[[Stored], tuple[Results, Mapping[str, 
     "trust.json": ("trust", _trust),
 }
 """Documents of runs of before 2026-11-18 -> study, and how its stages are taken from one."""
+
+SHOWN: Mapping[str, Callable[[Stored], str]] = {"gpu.json": one_board_out, "transfer.json": tables_of}
+"""Such documents that hold what the report shows, not what the study's stages return now."""
 
 
 def rendered(reports: Path, out: Path, studies: Mapping[str, Study], tables: Path | None) -> bool:
@@ -89,19 +127,12 @@ def rendered(reports: Path, out: Path, studies: Mapping[str, Study], tables: Pat
                 name, stages_of = EARLIER[path.name]
                 results, options = stages_of(read_json(path, f"results of studies.{name}"))
                 atomic_write(folder / f"{path.stem}.md", studies[name].report(results, options))
-            elif path.name == "transfer.json":
-                atomic_write(folder / "transfer.md", _transfer(read_json(path, "results of studies.transfer")))
+            elif path.name in SHOWN:
+                atomic_write(folder / f"{path.stem}.md", SHOWN[path.name](read_json(path, "results of a study")))
         except HwbenchError as error:
             whole = False
             print(f"studies: {path.parent} is not rendered: {' '.join(str(error).split())}", file=sys.stderr)
     return whole
-
-
-def _transfer(found: Stored) -> str:
-    """Its document holds what the report shows, not the draws."""
-    from studies.transfer import tables_of
-
-    return tables_of(found)
 
 
 def staged(source: Path, out: Path, studies: Mapping[str, Study], tables: Path | None) -> None:

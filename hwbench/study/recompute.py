@@ -26,13 +26,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from hwbench.accuracy.benchmark.base import PERCENT
 from hwbench.core.errors import DataError, HwbenchError, UsageError
 from hwbench.core.files import read_json, scratch_folder
 from hwbench.core.progress import Tick, no_tick
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.study import compare_runtimes, leaderboard, published_numbers, specialise, validate, verification
 from hwbench.study.published_numbers import Block, Number
-from hwbench.study.report import report
+from hwbench.study.report import markdown_of
 from hwbench.study.stated_figures import FILE, Piece, Sources, Statement, Statements
 
 RENDERED, STATED, GIVEN, LOST = "written again", "stated", "given", "lost"
@@ -146,7 +147,8 @@ def _of_studies(folder: Path) -> tuple[dict[str, str], list[str]]:
 
 def _leaderboard(folder: Path) -> str:
     """report.md of a validation, from its single runs."""
-    about = {"pool": None, **read_json(folder / "summary.json", "validation")}
+    # what older summaries leave out was the same for all of them
+    about = {"pool": None, "accuracy_unit": PERCENT, **read_json(folder / "summary.json", "validation")}
     results = validate.read_log(folder / "runs.jsonl")
     return leaderboard.report_of(leaderboard.document_of(results, about, about["failed"], folder))
 
@@ -155,9 +157,7 @@ def _report(folder: Path, workspace: Path) -> str:
     """report.md of a verified search, from everything that search and verification stored."""
     if not (folder / verification.SUMMARY).exists():
         raise DataError(f"{folder} has a report and no {verification.SUMMARY}, which it is made of.")
-    with scratch_folder() as scratch:
-        report(folder, scratch, workspace)
-        return (scratch / "report.md").read_text(encoding="utf-8")
+    return markdown_of(folder, workspace)
 
 
 # Checking
