@@ -34,7 +34,7 @@ from hwbench.space.architectures import RESULT_NAME
 from hwbench.study import compare_runtimes, leaderboard, published_numbers, specialise, validate, verification
 from hwbench.study.published_numbers import Block, Number
 from hwbench.study.report import markdown_of
-from hwbench.study.stated_figures import FILE, Piece, Sources, Statement, Statements
+from hwbench.study.stated_figures import EVERYWHERE, FILE, Piece, Sources, Statement, Statements
 
 RENDERED, STATED, GIVEN, LOST = "written again", "stated", "given", "lost"
 
@@ -84,7 +84,7 @@ def recompute(reports: str | Path = "reports", workspace: str | Path = ".", tick
         verdicts.append(check(name, (folder / name).read_text(encoding="utf-8"), statements, sources))
         tick(at + 1, len(names))
     told = {statement.document for statement in statements.all}
-    nowhere = [{"document": FILE, "line": None, "text": name, "why": "no such document"} for name in sorted(told - set(names))]
+    nowhere = [{"document": FILE, "line": None, "text": name, "why": "no such document"} for name in sorted(told - {*names, EVERYWHERE})]
     return {
         "documents": [{"document": each.document, "numbers": each.numbers, **each.found} for each in verdicts],
         "numbers": sum(each.numbers for each in verdicts),
@@ -183,7 +183,7 @@ def check(name: str, text: str, statements: Statements, sources: Sources) -> Ver
             if line in own or (line.startswith("|") and line in rows):
                 accounted[at, number.at] = RENDERED
     for statement in statements.all:
-        if statement.document == name:
+        if statement.document in (name, EVERYWHERE):
             _state(statement, blocks, sources, accounted, verdict)
     for at, block in enumerate(blocks):
         unknown = [number for number in block.numbers if (at, number.at) not in accounted]
@@ -216,7 +216,7 @@ def _state(
                     verdict.lost.append(
                         {"document": verdict.document, "line": number.line, "number": number.text, "reason": statement.reason}
                     )
-        if not there:
+        if not there and statement.document != EVERYWHERE:
             nearest = _nearest(whole, [block.text for block in blocks])
             why = "recomputed, it does not stand there" if kind == STATED else "it does not stand there any more"
             verdict.wrong.append(

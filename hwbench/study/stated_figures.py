@@ -13,14 +13,15 @@
     texts = ["20 seeds"]
     reason = "settings of the study"
 
+                                                            # in = "*": wherever it stands
     [[lost]]                                                # what was found, but its raw data is not stored
     in = "README.md"
     texts = ["0.24 s"]
     reason = "make bench keeps no file"
 
 A path goes down by keys and places, with `/` between them. `[key=value]` keeps the entries of a list or mapping for which that
-holds (also <, <=, >, >=, !=, and ^= for "begins with"; without a key: the entry itself), `*` goes on with all of them, and
-what is left is taken together by `count`, `sum`, `mean`, `median`, `min`, `max`, `first`: `{count(runs/[kept=true])}`. After it
+holds (also <, <=, >, >=, !=, and ^= for "begins with"; without a key: the entry itself; several one after the other must all hold), `*` goes on with all of them, and
+what is left is taken together by `count`, `sum`, `mean`, `median`, `min`, `max`, `first`, `last`: `{count(runs/[kept=true])}`. After it
 `*100` scales, `#2` takes the second number of a text, and `:.1f` is a format; `:~.3f` leaves out the zero before the point.
 Files are JSON, JSON lines and TOML; of a Markdown document the text is read that was recomputed, never the published
 one: a heading's rows of tables, by column, and its other lines as `line`. Another file than `from` goes before a `!`.
@@ -43,7 +44,7 @@ from hwbench.study.published_numbers import NUMBER, plain
 
 PLACE = re.compile(r"\{([^{}]+)\}")
 EXPRESSION = re.compile(
-    r"(?:(?P<file>[^!]+)!)?(?:(?P<together>count|sum|mean|median|min|max|first)\()?(?P<path>.*?)(?(together)\))"
+    r"(?:(?P<file>[^!]+)!)?(?:(?P<together>count|sum|mean|median|min|max|first|last)\()?(?P<path>.*?)(?(together)\))"
     r"(?:#(?P<nth>\d+))?(?:\*(?P<times>-?[\d.e-]+))?(?::(?P<form>~?\+?,?(?:\.\d+)?[fgd]))?"
 )
 FILTER = re.compile(r"\[(?P<key>[^\[\]<>=!^]*)(?P<how>\^=|<=|>=|!=|=|<|>)(?P<value>[^\]]*)\]")
@@ -52,7 +53,9 @@ HOW: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 TOGETHER: Mapping[str, Callable[[list[Any]], Any]] = {
     "count": len, "sum": sum, "mean": fmean, "median": median, "min": min, "max": max, "first": lambda found: found[0],
+    "last": lambda found: found[-1],
 }  # fmt: skip
+EVERYWHERE = "*"
 MISSING = "-"
 FILE = "figures.toml"
 
@@ -181,11 +184,11 @@ def _walk(values: list[Any], steps: Sequence[str], path: str) -> list[Any]:
     for step in steps:
         if step == "*":
             values = [each for value in values for each in _entries(value)]
-        elif asked := FILTER.fullmatch(step):
-            key, how, wanted = asked["key"].strip(), asked["how"], asked["value"].strip()
-            values = [each for value in values for each in _entries(value) if _holds(each, key, how, wanted)]
+        elif asked := [tuple(part.strip() for part in found.groups()) for found in FILTER.finditer(step)]:
+            values = [each for value in values for each in _entries(value) if all(_holds(each, *one) for one in asked)]
         else:
-            values = [value[int(step)] if isinstance(value, list) else value[step] for value in values]
+            there = [value for value in values if isinstance(value, list) or step in value]  # tables under a heading differ
+            values = [value[int(step)] if isinstance(value, list) else value[step] for value in there]
     if not values:
         raise KeyError(f"nothing is at {path}")
     return values
