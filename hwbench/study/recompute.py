@@ -118,7 +118,7 @@ def written_again(folder: Path, workspace: Path) -> tuple[dict[str, str], list[s
                 texts[f"{name}compare.md"] = compare_runtimes.told_again(read_json(path, "comparison of runtimes"))
             elif path.name == "specialise.json":
                 texts[f"{name}specialise.md"] = specialise.told_again(read_json(path, "specialisation"))
-            elif path.name == RESULT_NAME and (path.parent / "report.md").exists():
+            elif path.name == RESULT_NAME and all((path.parent / each).exists() for each in ("report.md", "trials.parquet")):
                 texts[f"{name}report.md"] = _report(path.parent, workspace)
         except HwbenchError as error:
             notes.append(f"{path.relative_to(folder)}: {' '.join(str(error).split())}")
@@ -203,6 +203,10 @@ def _state(
     """Puts one entry of figures.toml to the document."""
     kind = {"figure": STATED, "given": GIVEN, "lost": LOST}[statement.kind]
     for text in statement.texts:
+        if text == EVERYWHERE:
+            for at, block in enumerate(blocks):
+                _account(statement, kind, at, block.numbers, accounted, verdict)
+            continue
         try:
             pieces = _squeezed(sources.pieces(text, statement.source) if kind == STATED else [Piece(text, True)])
         except DataError as error:
@@ -211,17 +215,31 @@ def _state(
         whole, there = "".join(piece.text for piece in pieces), False
         for at, begin in _places(blocks, whole):
             there = True
-            for number in _within(blocks[at], begin, pieces):
-                if accounted.setdefault((at, number.at), kind) == kind == LOST:
-                    verdict.lost.append(
-                        {"document": verdict.document, "line": number.line, "number": number.text, "reason": statement.reason}
-                    )
+            _account(statement, kind, at, _within(blocks[at], begin, pieces), accounted, verdict)
         if not there and statement.document != EVERYWHERE:
             nearest = _nearest(whole, [block.text for block in blocks])
             why = "recomputed, it does not stand there" if kind == STATED else "it does not stand there any more"
             verdict.wrong.append(
                 {"document": verdict.document, "line": _line_of(blocks, nearest), "text": whole, "why": why, "nearest": nearest}
             )
+
+
+def _account(
+    statement: Statement,
+    kind: str,
+    at: int,
+    numbers: Iterable[Number],
+    accounted: dict[tuple[int, int], str],
+    verdict: Verdict,
+) -> None:
+    """Notes what stands behind numbers of a block; what was said first holds."""
+    for number in numbers:
+        if (at, number.at) in accounted:
+            continue
+        accounted[at, number.at] = kind
+        if kind == LOST:
+            told = {"line": number.line, "number": number.text, "reason": statement.reason}
+            verdict.lost.append({"document": verdict.document, **told})
 
 
 def _squeezed(pieces: Iterable[Piece]) -> list[Piece]:

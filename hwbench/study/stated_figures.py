@@ -16,7 +16,7 @@
                                                             # in = "*": wherever it stands
     [[lost]]                                                # what was found, but its raw data is not stored
     in = "README.md"
-    texts = ["0.24 s"]
+    texts = ["0.24 s"]                                      # ["*"]: whatever of the document nothing else stands behind
     reason = "make bench keeps no file"
 
 A path goes down by keys and places, with `/` between them. `[key=value]` keeps the entries of a list or mapping for which that
@@ -56,6 +56,7 @@ TOGETHER: Mapping[str, Callable[[list[Any]], Any]] = {
     "last": lambda found: found[-1],
 }  # fmt: skip
 EVERYWHERE = "*"
+"""As a document: all of them. As a text: all that is left of a document."""
 MISSING = "-"
 FILE = "figures.toml"
 
@@ -96,31 +97,31 @@ class Statements:
         wrong = [key for key in found if key not in ("names", "figure", "given", "lost")]
         if wrong:
             raise DataError(f"{path} has '{wrong[0]}', which is neither names, figure, given nor lost.")
-        entries = [_statement(path, kind, entry) for kind in ("figure", "given", "lost") for entry in found.get(kind, ())]
+        kinds = ("figure", "given", "lost")
+        entries = [each for kind in kinds for entry in found.get(kind, ()) for each in _statements(path, kind, entry)]
         return cls(tuple(found.get("names", ())), tuple(entries))
 
 
-def _statement(path: Path, kind: str, entry: Mapping[str, Any]) -> Statement:
-    known = {"figure": {"in", "from", "text", "each"}, "given": {"in", "texts", "reason"}, "lost": {"in", "texts", "reason"}}[kind]
-    needed = known - {"each", "from"}
-    if wrong := sorted(set(entry) - known) + sorted(needed - set(entry)):
+def _statements(path: Path, kind: str, entry: Mapping[str, Any]) -> Iterable[Statement]:
+    """One entry, once for every value of its `each`, whose lists go in step."""
+    known = {"in", "from", "text", "each"} if kind == "figure" else {"in", "texts", "reason", "each"}
+    if wrong := sorted(set(entry) - known) + sorted(known - {"each", "from"} - set(entry)):
         raise DataError(f"{path}: a [[{kind}]] of {entry.get('in', 'no document')} lacks or misspells '{wrong[0]}'.")
-    if kind != "figure":
-        return Statement(kind, entry["in"], tuple(entry["texts"]), reason=entry["reason"])
-    return Statement(kind, entry["in"], tuple(_each(path, entry)), entry.get("from", ""))
-
-
-def _each(path: Path, entry: Mapping[str, Any]) -> Iterable[str]:
-    """The text once for every value of `each`, whose lists go in step."""
     each: Mapping[str, Sequence[Any]] = entry.get("each", {})
     lengths = {len(values) for values in each.values()} or {1}
     if len(lengths) > 1:
-        raise DataError(f"{path}: lists of `each` in a figure of {entry['in']} are of unlike lengths.")
+        raise DataError(f"{path}: lists of `each` in a [[{kind}]] of {entry['in']} are of unlike lengths.")
     for at in range(lengths.pop()):
-        text = entry["text"]
-        for name, values in each.items():
-            text = text.replace(f"<{name}>", str(values[at]))
-        yield text
+
+        def filled(text: str, at: int = at) -> str:
+            for name, values in each.items():
+                text = text.replace(f"<{name}>", str(values[at]))
+            return text
+
+        texts = [entry["text"]] if kind == "figure" else entry["texts"]
+        yield Statement(
+            kind, filled(entry["in"]), tuple(map(filled, texts)), filled(entry.get("from", "")), entry.get("reason", "")
+        )
 
 
 class Sources:
