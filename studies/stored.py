@@ -141,7 +141,9 @@ def staged(source: Path, out: Path, studies: Mapping[str, Study], tables: Path |
     study = studies[name]
     with scratch_folder() as scratch:
         copy = copytree(source, scratch / source.name)
-        words = ["--render", "--out", str(copy)] + ([] if tables is None or TABLES not in study.options else ["--tables", str(tables)])
+        words = ["--render", "--out", str(copy)] + (
+            [] if tables is None or TABLES not in study.options else ["--tables", str(tables)]
+        )
         run = Run(study, study.parse(words))
         for stage in study.derived:
             if run.stored(stage) is not None:

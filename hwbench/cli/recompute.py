@@ -12,6 +12,9 @@ from hwbench.cli import _console as console
 from hwbench.cli import _options as options
 from hwbench.core.errors import DataError
 
+FEW = 8
+"""Numbers that are told of those that share a reason; --json tells all."""
+
 
 def run(
     reports: Annotated[Path, typer.Argument(help="Folder with one folder per study; README.md beside it is read, too.")],
@@ -35,7 +38,9 @@ def _say(done: dict[str, Any]) -> None:
     columns = ("document", "numbers", "written again", "stated", "given", "lost")
     console.table("Published numbers", [{column: each.get(column, 0) for column in columns} for each in done["documents"]])
     for (document, reason), entries in groupby(done["lost"], lambda entry: (entry["document"], entry["reason"])):
-        typer.echo(f"{document}: {', '.join(entry['number'] for entry in entries)}: not recomputable: {reason}")
+        numbers = [entry["number"] for entry in entries]
+        more = f" and {len(numbers) - FEW} more" if len(numbers) > FEW else ""
+        typer.echo(f"{document}: {', '.join(numbers[:FEW])}{more}: not recomputable: {reason}")
     for note in done["notes"]:
         typer.echo(f"note: {note}")
     for entry in done["wrong"]:

@@ -216,9 +216,7 @@ def publish(
     return document
 
 
-def document_of(
-    results: Results, about: Mapping[str, Any], failed: Sequence[Mapping[str, Any]], out: Path
-) -> dict[str, Any]:
+def document_of(results: Results, about: Mapping[str, Any], failed: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any]:
     """All figures of these runs."""
     strategies = summary(results)
     comparisons = _comparisons(results, strategies, dict.fromkeys(run.setting for run in results))

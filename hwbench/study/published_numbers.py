@@ -24,9 +24,9 @@ LEFT_OUT = tuple(
         r"\b\d{4}-\d{2}-\d{2}\b",
         r"\b\d{1,2}:\d{2}\b",
         r"\b\d+(?:\.\d+){2,}",
-        r"\b(?:onnxruntime|torch|Python|python|hwbench|version|schema|commit|Table|Figure|Tables|Figures|[Cc]laims?) \d[\d.]*(?<!\.)",
-        r"[A-Za-z_]\w*(?:[-_/=@.+]\w+)*(?<!\.)",
+        r"\b(?:onnxruntime|torch|[Pp]ython|hwbench|version|schema|commit|Tables?|Figures?|[Cc]laims?) \d[\d.]*(?<!\.)",
         rf"(?<![\w.])\d[\d.,]*(?!(?:{UNITS})\b)-?[A-Za-z]\w*(?:[-_/]\w+)*",
+        r"[A-Za-z_]\w*(?:[-_/=@.+]\w+)*(?<!\.)",
         r"^(?:[-*] )?\d+\. ",
     )
 )
@@ -40,6 +40,11 @@ _ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) ")
 def plain(text: str) -> str:
     """Text without emphasis, marks of code, targets of links and superfluous space."""
     return " ".join(_MARKS.sub("", _LINK.sub(r"\1", text)).split())
+
+
+def lines_of(text: str) -> dict[str, None]:
+    """Every line of a document that says something, plain, in order."""
+    return {plain(line): None for line in text.splitlines() if line.strip()}
 
 
 @dataclass(frozen=True)

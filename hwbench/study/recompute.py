@@ -32,7 +32,7 @@ from hwbench.core.files import read_json, scratch_folder
 from hwbench.core.progress import Tick, no_tick
 from hwbench.space.architectures import RESULT_NAME
 from hwbench.study import compare_runtimes, leaderboard, published_numbers, specialise, validate, verification
-from hwbench.study.published_numbers import Block, Number
+from hwbench.study.published_numbers import Block, Number, lines_of
 from hwbench.study.report import markdown_of
 from hwbench.study.stated_figures import EVERYWHERE, FILE, Piece, Sources, Statement, Statements
 
@@ -47,6 +47,8 @@ class Verdict:
     numbers: int = 0
     found: Counter[str] = field(default_factory=Counter)
     """How a number was accounted for -> how many."""
+    how: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(block, where in its text) -> how that number was accounted for."""
     lost: list[dict[str, Any]] = field(default_factory=list)
     """Numbers without stored data, each with its reason."""
     wrong: list[dict[str, Any]] = field(default_factory=list)
@@ -84,7 +86,10 @@ def recompute(reports: str | Path = "reports", workspace: str | Path = ".", tick
         verdicts.append(check(name, (folder / name).read_text(encoding="utf-8"), statements, sources))
         tick(at + 1, len(names))
     told = {statement.document for statement in statements.all}
-    nowhere = [{"document": FILE, "line": None, "text": name, "why": "no such document"} for name in sorted(told - {*names, EVERYWHERE})]
+    nowhere = [
+        {"document": FILE, "line": None, "text": name, "why": "no such document"}
+        for name in sorted(told - {*names, EVERYWHERE})
+    ]
     return {
         "documents": [{"document": each.document, "numbers": each.numbers, **each.found} for each in verdicts],
         "numbers": sum(each.numbers for each in verdicts),
@@ -173,39 +178,32 @@ def check(name: str, text: str, statements: Statements, sources: Sources) -> Ver
         sources: Stored files and what was written again.
     """
     blocks = published_numbers.read(text, statements.names)
-    own = _lines(sources.recomputed[name]) if name in sources.recomputed else {}
-    rows = {line for each in sources.recomputed.values() for line in _lines(each) if line.startswith("|")}
+    own = lines_of(sources.recomputed[name]) if name in sources.recomputed else {}
     verdict = Verdict(name, sum(len(block.numbers) for block in blocks))
-    accounted: dict[tuple[int, int], str] = {}
+    accounted = verdict.how
     for at, block in enumerate(blocks):
         for number in block.numbers:
             line = next(told for place, _, told in block.lines if place == number.line)
-            if line in own or (line.startswith("|") and line in rows):
+            if line in own or line in sources.rows:
                 accounted[at, number.at] = RENDERED
     for statement in statements.all:
         if statement.document in (name, EVERYWHERE):
-            _state(statement, blocks, sources, accounted, verdict)
+            _state(statement, blocks, sources, verdict)
     for at, block in enumerate(blocks):
         unknown = [number for number in block.numbers if (at, number.at) not in accounted]
-        for line in dict.fromkeys(number.line for number in unknown):
-            verdict.wrong.append(_unaccounted(name, block, [each for each in unknown if each.line == line], own))
+        for place in dict.fromkeys(number.line for number in unknown):
+            verdict.wrong.append(_unaccounted(name, block, [each for each in unknown if each.line == place], own))
     verdict.found.update(accounted.values())
     return verdict
 
 
-def _lines(text: str) -> dict[str, None]:
-    return {published_numbers.plain(line): None for line in text.splitlines() if line.strip()}
-
-
-def _state(
-    statement: Statement, blocks: list[Block], sources: Sources, accounted: dict[tuple[int, int], str], verdict: Verdict
-) -> None:
+def _state(statement: Statement, blocks: list[Block], sources: Sources, verdict: Verdict) -> None:
     """Puts one entry of figures.toml to the document."""
     kind = {"figure": STATED, "given": GIVEN, "lost": LOST}[statement.kind]
     for text in statement.texts:
         if text == EVERYWHERE:
             for at, block in enumerate(blocks):
-                _account(statement, kind, at, block.numbers, accounted, verdict)
+                _account(statement, kind, at, block.numbers, verdict)
             continue
         try:
             pieces = _squeezed(sources.pieces(text, statement.source) if kind == STATED else [Piece(text, True)])
@@ -215,7 +213,7 @@ def _state(
         whole, there = "".join(piece.text for piece in pieces), False
         for at, begin in _places(blocks, whole):
             there = True
-            _account(statement, kind, at, _within(blocks[at], begin, pieces), accounted, verdict)
+            _account(statement, kind, at, _within(blocks[at], begin, pieces), verdict)
         if not there and statement.document != EVERYWHERE:
             nearest = _nearest(whole, [block.text for block in blocks])
             why = "recomputed, it does not stand there" if kind == STATED else "it does not stand there any more"
@@ -224,19 +222,12 @@ def _state(
             )
 
 
-def _account(
-    statement: Statement,
-    kind: str,
-    at: int,
-    numbers: Iterable[Number],
-    accounted: dict[tuple[int, int], str],
-    verdict: Verdict,
-) -> None:
+def _account(statement: Statement, kind: str, at: int, numbers: Iterable[Number], verdict: Verdict) -> None:
     """Notes what stands behind numbers of a block; what was said first holds."""
     for number in numbers:
-        if (at, number.at) in accounted:
+        if (at, number.at) in verdict.how:
             continue
-        accounted[at, number.at] = kind
+        verdict.how[at, number.at] = kind
         if kind == LOST:
             told = {"line": number.line, "number": number.text, "reason": statement.reason}
             verdict.lost.append({"document": verdict.document, **told})

@@ -20,11 +20,12 @@
     reason = "make bench keeps no file"
 
 A path goes down by keys and places, with `/` between them. `[key=value]` keeps the entries of a list or mapping for which that
-holds (also <, <=, >, >=, !=, and ^= for "begins with"; without a key: the entry itself; several one after the other must all hold), `*` goes on with all of them, and
-what is left is taken together by `count`, `sum`, `mean`, `median`, `min`, `max`, `first`, `last`: `{count(runs/[kept=true])}`. After it
-`*100` scales, `#2` takes the second number of a text, and `:.1f` is a format; `:~.3f` leaves out the zero before the point.
-Files are JSON, JSON lines and TOML; of a Markdown document the text is read that was recomputed, never the published
-one: a heading's rows of tables, by column, and its other lines as `line`. Another file than `from` goes before a `!`.
+holds (also <, <=, >, >=, !=, and ^= for "begins with"; without a key: the entry itself; of several one after the other, all
+must hold), `*` goes on with all of them, and what is left is taken together by `count`, `sum`, `mean`, `median`, `min`, `max`,
+`first` or `last`: `{count(runs/[kept=true])}`. After it `#2` takes the second number of a text, `*100` scales, and `:.1f` is a
+format; `:~.3f` leaves out the zero before the point. Files are JSON, JSON lines and TOML; of a Markdown document the text is
+read that was recomputed, never the published one: a heading's rows of tables, by column, and its other lines as `line`.
+Another file than `from` goes before a `!`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from typing import Any
 from hwbench.core import jsonl
 from hwbench.core.errors import DataError
 from hwbench.core.files import read_json, read_toml
-from hwbench.study.published_numbers import NUMBER, plain
+from hwbench.study.published_numbers import NUMBER, lines_of, plain
 
 PLACE = re.compile(r"\{([^{}]+)\}")
 EXPRESSION = re.compile(
@@ -129,6 +130,8 @@ class Sources:
 
     def __init__(self, reports: Path, recomputed: Mapping[str, str]) -> None:
         self.reports, self.recomputed = reports, recomputed
+        self.rows = {line for text in recomputed.values() for line in lines_of(text) if line.startswith("|")}
+        """Rows of all tables that were recomputed."""
         self._read: dict[str, Any] = {}
 
     def pieces(self, text: str, source: str) -> list[Piece]:
@@ -223,7 +226,7 @@ def _formed(value: Any, nth: str | None, times: str | None, form: str | None) ->
     if value is None:
         return MISSING
     if nth is not None:
-        text = NUMBER.findall(plain(str(value)))[int(nth) - 1]
+        text: str = NUMBER.findall(plain(str(value)))[int(nth) - 1]
         if times is None and form is None:
             return text
         value = float(text.replace(",", ""))
@@ -231,8 +234,8 @@ def _formed(value: Any, nth: str | None, times: str | None, form: str | None) ->
         value *= float(times)
     if form is None:
         return plain(str(value))
-    text = format(int(value) if form.endswith("d") else value, form.removeprefix("~"))
-    return re.sub(r"^([+-]?)0\.", r"\1.", text) if form.startswith("~") else text
+    shown = format(int(value) if form.endswith("d") else value, form.removeprefix("~"))
+    return re.sub(r"^([+-]?)0\.", r"\1.", shown) if form.startswith("~") else shown
 
 
 def _tables(text: str) -> dict[str, list[dict[str, str]]]:
