@@ -28,6 +28,7 @@ _VERBS = {
     "verify": "study.verify",
     "report": "study.report",
     "site": "study.site",
+    "recompute": "study.recompute",
     "quickstart": "study.quickstart",
 }
 """Verb -> the module that does it."""

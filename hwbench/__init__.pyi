@@ -21,6 +21,7 @@ from hwbench.space.make_space import make_space as make_space
 from hwbench.space.sample import sample as sample
 from hwbench.study.compress import compress as compress
 from hwbench.study.quickstart import quickstart as quickstart
+from hwbench.study.recompute import recompute as recompute
 from hwbench.study.report import report as report
 from hwbench.study.site import site as site
 from hwbench.study.specialise import specialise as specialise

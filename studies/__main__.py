@@ -1,12 +1,14 @@
-"""Lists the studies: `python -m studies`."""
+"""Lists the studies: `python -m studies`. With --render it writes stored runs again (studies/stored.py)."""
 
 from __future__ import annotations
 
 import pkgutil
+import sys
 from importlib import import_module
 
 import studies
 from hwbench.cli._console import table
+from studies import stored
 from studies.harness import Study
 
 
@@ -18,6 +20,8 @@ def every() -> dict[str, Study]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        raise SystemExit(stored.main(every()))
     table(
         "python -m studies.NAME (--help tells more)",
         [{"name": study.name, "takes": study.takes, "what": study.title} for study in every().values()],

@@ -268,7 +268,7 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
     lines += ["", "## Every generation left out, with all its GPUs and number formats", ""]
     lines += ["Mean over generations. NeuSight: published, operators out of distribution, in its own split."]
     lines += ["", markdown.table(["kind", "generations", *head, "NeuSight, published"], means, 1)]
-    lines += ["", markdown.table(["GPU", "campaign", "kind", "rows", *head], _by_gpu(found), 3)]
+    lines += ["", markdown.table(["GPU", "campaign", "kind", "rows", *head], by_gpu(found), 3)]
     unlike = [
         f"- {where} without {generation}: {'; '.join(what)}"
         for generation in GENERATIONS
@@ -280,11 +280,12 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
     lines += _networks(all_networks(results), results.get("data", {}).get("networks_not_read", []))
     if "unopened" in results:
         lines += ["", "## Two GPUs nobody had looked at, each with its generation left out", ""]
-        lines += [markdown.table(["GPU", "campaign", "kind", "rows", *head], _by_gpu(results["unopened"]), 3)]
+        lines += [markdown.table(["GPU", "campaign", "kind", "rows", *head], by_gpu(results["unopened"]), 3)]
     return "\n".join(lines)
 
 
-def _by_gpu(entries: list[dict[str, Any]]) -> list[list[Any]]:
+def by_gpu(entries: list[dict[str, Any]]) -> list[list[Any]]:
+    """Rows of the table by GPU."""
     rows = []
     for e in entries:
         cells = [f"{100 * e[how]['mean']:.1f} ({100 * e[how]['median']:.1f}, {100 * e[how]['p95']:.0f})" for how in HOW]

@@ -55,6 +55,8 @@ class Study:
     options: Sequence[Option] = ()
     anywhere: bool = False
     """It may go on on another machine than it began on: no time taken by one stage is compared with that of another."""
+    derived: Sequence[str] = ()
+    """Stages that follow from what other stages and rows of the same folder hold: made again where it is rendered again."""
 
     @property
     def title(self) -> str:

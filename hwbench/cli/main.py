@@ -49,6 +49,7 @@ ORDER = (
     "verify",
     "report",
     "site",
+    "recompute",
     "quickstart",
     "check_part",
     "completion",

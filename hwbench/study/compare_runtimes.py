@@ -212,6 +212,11 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     atomic_write(folder / "compare.md", markdown.document(*sections(document)))
 
 
+def told_again(document: Mapping[str, Any]) -> str:
+    """compare.md of a stored compare.json, all figures counted again from its rows."""
+    return markdown.document(*sections({**document, "kinds": _kinds(document["rows"], list(document["runtimes"]))}))
+
+
 def _csv(document: Mapping[str, Any]) -> str:
     """One line for every row; a cell is empty where a runtime has no such number."""
     text = io.StringIO()

@@ -198,16 +198,8 @@ def publish(
         asked: Strategies that get a card.
         out: Folder.
     """
-    strategies = summary(results)
-    settings = dict.fromkeys(run.setting for run in results)
-    document: dict[str, Any] = {
-        **about,
-        "goal": GOAL,
-        "strategies": strategies,
-        "comparisons": _comparisons(results, strategies, settings),
-        "failed": list(failed),
-        "out": str(out),
-    }
+    document = document_of(results, about, failed, out)
+    strategies, settings = document["strategies"], dict.fromkeys(run.setting for run in results)
     write_json(out / "summary.json", document)
     for setting in settings:
         there = {name: ways[setting] for name, ways in strategies.items() if "hypervolume" in ways.get(setting, {})}
@@ -216,12 +208,20 @@ def publish(
             peers = [name for name in there if name.startswith(PEERS)]
             longest = max(found["evaluations"] for found in there.values())
             atomic_write(out / f"{setting}.svg", search_curves.curves(about["marks"], stated, OURS, peers, longest))
-    atomic_write(out / "report.md", _report(document))
+    atomic_write(out / "report.md", report_of(document))
     for name in asked:
         if name in strategies:
             card = {"kind": "validation", "strategy": name, **about, "goal": GOAL}
             write_json(_card_path(out, name), {**card, "figures": strategies[name], "versions": _versions()})
     return document
+
+
+def document_of(results: Results, about: Mapping[str, Any], failed: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any]:
+    """All figures of these runs."""
+    strategies = summary(results)
+    comparisons = _comparisons(results, strategies, dict.fromkeys(run.setting for run in results))
+    found = {"strategies": strategies, "comparisons": comparisons, "failed": list(failed), "out": str(out)}
+    return {**about, "goal": GOAL, **found}
 
 
 def _comparisons(
@@ -262,7 +262,7 @@ def sample_words(document: Mapping[str, Any]) -> str:
     return f"{document['table']} holds a sample of its space ({known}): strategies choose among these networks only."
 
 
-def _report(document: Mapping[str, Any]) -> str:
+def report_of(document: Mapping[str, Any]) -> str:
     """Markdown: one table per setting and quantity, paired differences, what failed."""
     parts = [
         markdown.heading(f"Search validated on {document['table']}"),

@@ -47,8 +47,20 @@ def report(
     Raises:
         UsageError: the search was not verified yet, or its predictor or table is not there.
     """
-    source, place = Path(result), Workspace.at(workspace)
-    target = Path(out or source)
+    found, subtitle, parts, rows, told = _told(Path(result), Workspace.at(workspace), space)
+    return _write(found, subtitle, parts, rows, told, Path(out or result))
+
+
+def markdown_of(result: str | Path, workspace: str | Path = ".") -> str:
+    """report.md alone, without drawing what it shows."""
+    found, subtitle, parts, *_ = _told(Path(result), Workspace.at(workspace), None)
+    return markdown(_title(found), subtitle, numbered(parts))
+
+
+def _told(
+    source: Path, place: Workspace, space: str | None
+) -> tuple[SearchResult, str, list[Section], list[dict[str, Any]], dict[str, Any]]:
+    """(search, subtitle, sections, rows of the main table, what the explorer is told), by the kind of report."""
     found = SearchResult.read(source, space)
     verify_again = hint(again(source, found, place))
     if not (source / verification.SUMMARY).exists():
@@ -57,21 +69,24 @@ def report(
     if LATENCY not in found.settings.bounds:
         counts = counted.read(source, checked)
         parts, rows = counted.sections_of(counts), counted.main_rows(counts)
-        return _write(found, counted.subtitle_of(counts), parts, rows, counted.explorer(counts), target)
+        return found, counted.subtitle_of(counts), parts, rows, counted.explorer(counts)
     if checked.get("measured") is False:
         told = unmeasured.read(source, place, checked)
         parts, rows = unmeasured.sections_of(told), unmeasured.main_rows(told)
-        return _write(found, unmeasured.subtitle_of(told), parts, rows, unmeasured.explorer(told), target)
+        return found, unmeasured.subtitle_of(told), parts, rows, unmeasured.explorer(told)
     measured = stored.read(source, place, checked)
-    return _write(found, subtitle_of(measured), sections_of(measured), main_rows(measured), explorer(measured), target)
+    return found, subtitle_of(measured), sections_of(measured), main_rows(measured), explorer(measured)
+
+
+def _title(found: SearchResult) -> str:
+    return f"{found.settings.space} within {found.settings.asked.replace('<=', '≤')}"
 
 
 def _write(
     found: SearchResult, subtitle: str, parts: list[Section], table: list[dict[str, Any]], told: dict[str, Any], folder: Path
 ) -> dict[str, Any]:
     """Both files and the pictures, from one list of sections."""
-    title = f"{found.settings.space} within {found.settings.asked.replace('<=', '≤')}"
-    sections = numbered(parts)
+    title, sections = _title(found), numbered(parts)
     panels = [panel for _, blocks in sections for block in blocks for panel in block.panels]
     for panel in panels:
         atomic_write(folder / "figures" / f"{panel.name}.svg", panel.svg)

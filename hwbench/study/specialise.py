@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +111,6 @@ def _crossed(
     winners = np.array([_winner(accuracy, ms, budget) for ms, budget in zip(latency, budgets, strict=True)])
     # [winner's device, device it is used on]
     carried = latency[:, winners].T
-    excess = np.maximum(carried / budgets - 1.0, 0.0)
-    lost = np.where(excess > 0, np.nan, accuracy[winners][None, :] - accuracy[winners][:, None])
-    other = ~np.eye(len(devices), dtype=bool)
-    points, slower = np.nan_to_num(lost) > POINTS, excess > SLOWER
     return {
         "budget_percentile": percentile,
         "winners": {
@@ -128,6 +124,17 @@ def _crossed(
         },
         "different_winners": len(set(winners.tolist())),
         "latency_ms": carried.tolist(),
+        **_losses(carried, budgets, accuracy[winners], devices),
+    }
+
+
+def _losses(carried: np.ndarray, budgets: np.ndarray, accuracy: np.ndarray, devices: Sequence[str]) -> dict[str, Any]:
+    """What winners lose elsewhere, of their latencies [winner's device, device it is used on] and accuracies."""
+    excess = np.maximum(carried / budgets - 1.0, 0.0)
+    lost = np.where(excess > 0, np.nan, accuracy[None, :] - accuracy[:, None])
+    other = ~np.eye(len(devices), dtype=bool)
+    points, slower = np.nan_to_num(lost) > POINTS, excess > SLOWER
+    return {
         "lost_points": lost.tolist(),
         "latency_excess": excess.tolist(),
         "broken": float((excess[other] > 0).mean()),
@@ -138,6 +145,16 @@ def _crossed(
         "worst_latency": float(excess.max()),
         "hurt_on": {name: float((points | slower)[other[:, i], i].mean()) for i, name in enumerate(devices)},
     }
+
+
+def told_again(document: Mapping[str, Any]) -> str:
+    """specialise.md of a stored specialise.json, all losses computed again from its latencies and accuracies."""
+    budgets = []
+    for each in document["budgets"]:
+        winners = list(each["winners"].values())
+        limits, accuracy = (np.array([winner[key] for winner in winners]) for key in ("budget_ms", "accuracy"))
+        budgets.append({**each, **_losses(np.array(each["latency_ms"]), limits, accuracy, document["devices"])})
+    return _markdown({**document, "budgets": budgets})
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:
