@@ -233,7 +233,7 @@ def _prose(study: Study, path: Path, number: int, reports: Path) -> prose.Prose:
         found = resolved(target)
         return found.as_posix() if found is not None and found.suffix in PICTURES and (reports / found).exists() else None
 
-    return prose.read(path.read_text(encoding="utf-8"), f"table-{number}", link, picture)
+    return prose.read(path.read_text(encoding="utf-8", errors="replace"), f"table-{number}", link, picture)
 
 
 def _copied(made: Site, study: Study) -> Iterator[str]:

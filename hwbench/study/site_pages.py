@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from hwbench.core import registry, schema
 from hwbench.core.command import command
 from hwbench.core.errors import HwbenchError
-from hwbench.core.files import read_json
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices_files
 from hwbench.device.files import Device
 from hwbench.lut import schema as lut_schema
 from hwbench.predictor import card as cards
 from hwbench.predictor.known import Known, known_of, stated
-from hwbench.study import charts
+from hwbench.study import charts, stored
 from hwbench.study.compare_runtimes import ALONE, CLEARLY
 from hwbench.study.page import Interactive
 from hwbench.study.render import MISSING, NO_NUMBERS, Block, Panel, Section, ms, percent
@@ -47,7 +46,9 @@ def devices(made: Site, place: Workspace, studies: Sequence[Study]) -> None:
         known = known_of(device, place)
         name = f"devices/{device.name}.html"
         mentions = [
-            study for study in studies if any(device.name in path.read_text(encoding="utf-8") for path in study.documents)
+            study
+            for study in studies
+            if any(device.name in path.read_text(encoding="utf-8", errors="replace") for path in study.documents)
         ]
         _device(made, name, device, known, place, mentions)
         tables = ", ".join(f"{table.runtime} {table.rows}" for table in known.tables)
@@ -95,8 +96,8 @@ def _device(made: Site, name: str, device: Device, known: Known, place: Workspac
             column: values for column, values in columns.items() if any(v is not None for v in values)
         }
         again = command("profile", space="SPACE", device=device.name, runtime=table.runtime)
-        stored = f"luts/{device.name}/{table.runtime}.parquet"
-        caption = f"{table.rows} rows, {table.metric} measured; {stored}. Again, for a space: {again}"
+        file = f"luts/{device.name}/{table.runtime}.parquet"
+        caption = f"{table.rows} rows, {table.metric} measured; {file}. Again, for a space: {again}"
         sections.append((f"Table: {table.runtime}", [Block("data", caption, label=f"lut-{table.runtime}")]))
         kinds = " ".join(sorted(set(rows.column("op").to_pylist())))
         made.find(f"{device.name}: {table.runtime}", name, "lookup table", kinds)
@@ -128,7 +129,7 @@ def runtimes(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("compare.json")):
-            told = read_json(path, "comparison")
+            told = stored.comparison(path)
             sections.append((f"{told['device']} ({study.name})", _compared(told, len(sections))))
             made.find(f"Runtimes on {told['device']}", "runtimes.html", "comparison", " ".join(told["runtimes"]))
     empty: list[Section] = [
@@ -194,8 +195,7 @@ def strategies(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("summary.json")):
-            told = read_json(path, "summary of a validation")
-            if "strategies" in told and "marks" in told:
+            if (told := stored.validation(path)) is not None:
                 for setting in dict.fromkeys(s for mine in told["strategies"].values() for s in mine):
                     sections.append(
                         (f"{told['table']}, {setting} ({study.name}/{path.parent.name})", _board(told, setting, len(sections)))
@@ -280,13 +280,11 @@ def proxies(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("stages/agreement.json")):
-            told = read_json(path, "agreement of scores")
-            again = read_json(study.folder / "study.json", "study")["command"]
-            for table, mine in told["result"].items():
-                if isinstance(mine, Mapping) and "scores" in mine:
-                    sections.append((f"{table}: {mine['networks']} networks ({study.name})", [_scores(mine, again)]))
-                    for name in mine["scores"]:
-                        made.find(name, "proxies.html", "training-free score", table)
+            again = stored.command_of(study.folder / "study.json")
+            for table, mine in stored.agreements(path).items():
+                sections.append((f"{table}: {mine['networks']} networks ({study.name})", [_scores(mine, again)]))
+                for name in mine["scores"]:
+                    made.find(name, "proxies.html", "training-free score", table)
     empty: list[Section] = [("Nothing yet", [Block("text", "No study of training-free scores is stored.")])]
     made.add("proxies.html", "Proxies", "What training-free scores are worth beside counting parameters", sections or empty)
 
