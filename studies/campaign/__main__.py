@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from hwbench.core.errors import MeasurementError
+from hwbench.core.errors import UsageError
 from studies.campaign import edited, faults, jobs, kills, kinds, liars, repeats
 from studies.campaign.jobs import Ended
 from studies.campaign.report import report
@@ -26,20 +26,24 @@ from studies.harness import Run, Study
 from studies.options import Option
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []
+READY = "ready"
+"""In a folder that is prepared."""
 
 
 @lru_cache(maxsize=1)
-def _base() -> tuple[Path, dict[str, Ended]]:
-    """Where the jobs are, and how each ended that nobody disturbed."""
-    _kept.append(tempfile.TemporaryDirectory(prefix="campaign-"))
-    base = Path(_kept[-1].name) / "base"
-    jobs.prepare(base)
-    whole = jobs.undisturbed(base)
-    for name, ended in whole.items():
-        if ended.code != 0:
-            raise MeasurementError(f"{name} fails without being disturbed: {ended.stderr[-500:]}")
-    kinds.prepare(base)
-    return base, whole
+def _base(kept: Path | None) -> tuple[Path, dict[str, Ended]]:
+    """Where the jobs are, and how each ended that nobody disturbed; what was prepared before is taken as it is."""
+    if kept is None:
+        _kept.append(tempfile.TemporaryDirectory(prefix="campaign-"))
+    base = (kept or Path(_kept[-1].name) / "base").resolve()
+    if not (base / READY).exists():
+        if base.exists():
+            raise UsageError(f"{base} was not prepared to its end: remove it, or give another --base.")
+        jobs.prepare(base)
+        jobs.undisturbed(base)
+        kinds.prepare(base)
+        (base / READY).touch()
+    return base, jobs.ended(base)
 
 
 def _portions(options: Namespace) -> int:
@@ -63,32 +67,32 @@ def _stages(options: Namespace) -> dict[str, Callable[[Run], Any]]:
 def _kills(run: Run, at: int) -> Any:
     """Kills of every verb at moments drawn by seed."""
     with run.progress("killing") as tick:
-        return kills.kills(*_base(), _knocks(run), _portion(run, at), run.options.seed, tick)
+        return kills.kills(*_base(run.options.base), _knocks(run), _portion(run, at), run.options.seed, tick)
 
 
 def _edits(run: Run, at: int) -> Any:
     """Edits of every kind of file."""
     with run.progress("editing files") as tick:
         first, n = run.options.seed, 4 if run.tiny else run.options.edits
-        return edited.edited(_base()[0], range(first, first + n)[_portion(run, at)], run.options.workers, tick)
+        return edited.edited(_base(run.options.base)[0], range(first, first + n)[_portion(run, at)], run.options.workers, tick)
 
 
 def _faults(run: Run, at: int) -> Any:
     """Full disks, folders nobody may write to, clocks that jump, two writers."""
     with run.progress("disturbing") as tick:
-        return faults.faults(*_base(), _knocks(run), _portion(run, at), run.options.seed, tick)
+        return faults.faults(*_base(run.options.base), _knocks(run), _portion(run, at), run.options.seed, tick)
 
 
 def _liars(run: Run, at: int) -> Any:
     """Devices that lie, flood or fall silent."""
     with run.progress("lying") as tick:
-        return liars.liars(_base()[0], _knocks(run) // 2, _portion(run, at), run.options.seed, tick)
+        return liars.liars(_base(run.options.base)[0], _knocks(run) // 2, _portion(run, at), run.options.seed, tick)
 
 
 def _repeats(run: Run) -> Any:
     """Searches and profiles again and again: memory, files, processes."""
     with run.progress("repeating") as tick:
-        return repeats.repeats(_base()[0], 1.0 if run.tiny else run.options.seconds, tick)
+        return repeats.repeats(_base(run.options.base)[0], 1.0 if run.tiny else run.options.seconds, tick)
 
 
 def _knocks(run: Run) -> int:
@@ -108,6 +112,7 @@ STUDY = Study(
         Option("portions", 10, "in how many stages each part comes"),
         Option("seed", 0, "what is drawn"),
         Option("workers", 2, "processes that edit files", fixed=False),
+        Option("base", None, "folder in which the jobs are prepared, and kept for further portions", Path, fixed=False),
     ),
 )
 
