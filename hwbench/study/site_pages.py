@@ -6,13 +6,14 @@ says how scores agree with accuracies. A row that compares says whether the diff
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hwbench.core import registry, schema
 from hwbench.core.command import command
 from hwbench.core.errors import HwbenchError
+from hwbench.core.progress import note
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices_files
 from hwbench.device.files import Device
@@ -26,6 +27,8 @@ from hwbench.study.render import MISSING, NO_NUMBERS, Block, Panel, Section, ms,
 
 if TYPE_CHECKING:
     from hwbench.study.site import Site, Study
+
+T = TypeVar("T")
 
 LUT_COLUMNS = (
     "key", "dtype", "batch", "threads", "scenario", "status", "verdict", "latency_min_ms", "latency_median_ms", "min_spread",
@@ -129,13 +132,25 @@ def runtimes(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("compare.json")):
-            told = stored.comparison(path)
+            if (told := _told(stored.comparison, path, study, sections)) is None:
+                continue
             sections.append((f"{told['device']} ({study.name})", _compared(told, len(sections))))
             made.find(f"Runtimes on {told['device']}", "runtimes.html", "comparison", " ".join(told["runtimes"]))
     empty: list[Section] = [
         ("Nothing yet", [Block("text", f"No comparison is stored; one is made by: {command('lut compare', device='local')}")])
     ]
     made.add("runtimes.html", "Runtimes", "Which runtime is fastest where, kernel by kernel", sections or empty)
+
+
+def _told(read: Callable[[Path], T | None], path: Path, study: Study, sections: list[Section]) -> T | None:
+    """What a study stored; where it cannot be read, the page says why and shows the others, and whoever builds it is told."""
+    try:
+        return read(path)
+    except HwbenchError as error:
+        said = f"{path.relative_to(study.folder)} of {study.name} is not shown: {error}"
+        sections.append((f"{path.name} ({study.name})", [Block("text", said)]))
+        note(said)
+        return None
 
 
 def _compared(told: Mapping[str, Any], number: int) -> list[Block]:
@@ -195,7 +210,7 @@ def strategies(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("summary.json")):
-            if (told := stored.validation(path)) is not None:
+            if (told := _told(stored.validation, path, study, sections)) is not None:
                 for setting in dict.fromkeys(s for mine in told["strategies"].values() for s in mine):
                     sections.append(
                         (f"{told['table']}, {setting} ({study.name}/{path.parent.name})", _board(told, setting, len(sections)))
@@ -280,8 +295,11 @@ def proxies(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("stages/agreement.json")):
-            again = stored.command_of(study.folder / "study.json")
-            for table, mine in stored.agreements(path).items():
+            found = _told(stored.agreements, path, study, sections)
+            again = _told(stored.command_of, study.folder / "study.json", study, sections)
+            if found is None or again is None:
+                continue
+            for table, mine in found.items():
                 sections.append((f"{table}: {mine['networks']} networks ({study.name})", [_scores(mine, again)]))
                 for name in mine["scores"]:
                     made.find(name, "proxies.html", "training-free score", table)

@@ -27,7 +27,7 @@ from studies.options import Option
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 READY = "ready"
-"""In a folder that is prepared."""
+"""In a folder that is prepared: where it was."""
 
 
 @lru_cache(maxsize=1)
@@ -42,7 +42,9 @@ def _base(kept: Path | None) -> tuple[Path, dict[str, Ended]]:
         jobs.prepare(base)
         jobs.undisturbed(base)
         kinds.prepare(base)
-        (base / READY).touch()
+        (base / READY).write_text(str(base))
+    if (base / READY).read_text() != str(base):
+        raise UsageError(f"{base} was prepared elsewhere, and what it holds says so: give another --base.")
     return base, jobs.ended(base)
 
 

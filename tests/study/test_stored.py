@@ -7,13 +7,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import hwbench
 from hwbench.core.errors import DataError
+from hwbench.core.progress import watched
 from hwbench.core.workspace import packaged
-from hwbench.study import stored
+from hwbench.study import site_pages, stored
 
 OURS = packaged() / "reports"
 COMPARED = OURS / "targets-2026-11-17" / "compare.json"
@@ -44,7 +46,13 @@ def test_what_lacks_is_one_line(tmp_path, path, read, edit, said):
     assert "\n" not in str(caught.value)
 
 
-def test_a_report_that_is_no_utf_8_is_shown(tmp_path):
+@pytest.fixture
+def without_devices(monkeypatch):
+    """Their pages are many, and made of other files."""
+    monkeypatch.setattr(site_pages, "devices", lambda *_: None)
+
+
+def test_a_report_that_is_no_utf_8_is_shown(without_devices, tmp_path):
     folder = tmp_path / "reports" / "study-2026-01-01"
     folder.mkdir(parents=True)
     (folder / "README.md").write_bytes(b"# A study\n\ncaf\xe9\n")
@@ -52,3 +60,19 @@ def test_a_report_that_is_no_utf_8_is_shown(tmp_path):
     done = hwbench.site(tmp_path / "reports", tmp_path / "out", tmp_path)
     assert "caf\N{REPLACEMENT CHARACTER}" in (tmp_path / "out" / "studies" / "study-2026-01-01.html").read_text()
     assert done["studies"] == 1
+
+
+def test_a_half_result_stops_no_site_and_half_a_site_no_other(without_devices, tmp_path, monkeypatch):
+    folder = tmp_path / "reports" / "study-2026-01-01"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("# A study\n")
+    (folder / "compare.json").write_text('{"device": 1}')
+    with monkeypatch.context() as patch:
+        patch.setattr("hwbench.study.site._gallery", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            hwbench.site(tmp_path / "reports", tmp_path / "out", tmp_path)
+    with watched() as work:
+        hwbench.site(tmp_path / "reports", tmp_path / "out", tmp_path)
+    (said,) = work.notes
+    assert said.startswith("compare.json of study-2026-01-01 is not shown: ")
+    assert "is not shown" in (tmp_path / "out" / "runtimes.html").read_text()
