@@ -17,12 +17,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hwbench.core import markdown
 from hwbench.core.errors import MeasurementError
 from hwbench.core.executor.base import make_executor
+from hwbench.device.files import local_name
 from studies.harness import Results, Run, Study
 from studies.options import Option
 from studies.ray_cluster import ROOT, RayCluster
@@ -31,6 +33,7 @@ SPACE = "autoformer-tiny:image=64"
 FILES = ("settings.json", "trials.jsonl", "trials.parquet", "search.json")
 LOST_AFTER = 0.4
 """Share of the evaluations after which a machine is lost."""
+SIDE_BY_SIDE = ("local", "emulated-cortex-a72", "board")
 TRIES = 5
 """Batches of tasks that are timed."""
 
@@ -110,6 +113,48 @@ def _scored(workspace: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in workspace.glob("scores/**/*.jsonl"))
 
 
+def devices(run: Run) -> dict[str, Any]:
+    """This machine, an emulated one and one over ssh, profiled by one command: a journal and an answer each."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "sshd").mkdir()
+        board = import_module("tests.device.sshd").Sshd(root / "sshd")  # this machine, reached as a board is
+        try:
+            return _side_by_side(root, board)
+        finally:
+            board.close()
+
+
+def _side_by_side(root: Path, board: Any) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{board.bin}{os.pathsep}{os.environ['PATH']}"}
+
+    def hwbench(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hwbench", *words, "--workspace", "."]
+        return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+
+    for words in (
+        ("detect",),
+        ("add", "board", "--like", local_name(), "--ssh", "board", "--python", sys.executable, "--folder", str(root / "agent")),
+    ):
+        done = hwbench("device", *words)
+        if done.returncode:
+            raise MeasurementError(f"hwbench device {words[0]} failed: {done.stderr[-300:]}")
+    names = [name for each in SIDE_BY_SIDE for name in ("--device", each)]
+    words = ["profile", "--space", SPACE, *names, "--max-processes", "2", "--max-seconds", "0"]
+    done = hwbench(*words, "--json")
+    lines = (done.stdout or "null").splitlines()
+    told = (json.loads(lines[-1]) or {}).get("devices", {})
+    journals = {path.parent.name: path.read_bytes().count(b"\n") for path in root.glob("luts/*/onnxruntime.samples.jsonl")}
+    return {
+        "command": " ".join(["hwbench", *words]),
+        "code": done.returncode,
+        "devices": {name: {key: each.get(key) for key in ("rows", "measured_rows", "error")} for name, each in told.items()},
+        "journals": journals,
+        "progress": [name for name in told if f"{name}: " in done.stderr],
+        "said": done.stderr[-1000:],
+    }
+
+
 def overhead(run: Run) -> dict[str, Any]:
     """What a task takes beside its score: tasks that score nothing, through each executor."""
     n = 50 if run.tiny else 2000
@@ -156,6 +201,18 @@ def report(results: Results, options: Mapping[str, Any]) -> str:
             f"`{told['command']}` in one process, and with `--executor ray` on two raylets, of which one was killed after "
             f"{told['killed_after']} of {told['evaluations']} scores: {same} (bytes; of search.json all but the seconds).",
         ]
+    if told := results.get("devices"):
+        rows = [
+            [name, row["rows"], row["measured_rows"], "yes" if name in told["progress"] else "no", row["error"] or "-"]
+            for name, row in told["devices"].items()
+        ]
+        parts += [
+            "## Devices side by side",
+            f"`{told['command']}` ended with code {told['code']}; journals: "
+            + ", ".join(f"{name} {n} samples" for name, n in sorted(told["journals"].items()))
+            + ".",
+            markdown.table(["device", "rows", "measured", "told of its progress", "error"], rows),
+        ]
     if told := results.get("overhead"):
         rows = [
             [name, f"{row['together_ms']:.2f}", f"{row['together_worst_ms']:.2f}", f"{row['one_by_one_ms']:.2f}"]
@@ -175,7 +232,7 @@ STUDY = Study(
     "many_machines",
     __doc__,
     "about five minutes of two cores",
-    {"search": search, "overhead": overhead},
+    {"search": search, "devices": devices, "overhead": overhead},
     report,
     (
         Option("evaluations", 80, "of the search"),

@@ -33,18 +33,19 @@ _SUM, _DIGITS = b',"sum":"', 8
 _SUMMED = len(_SUM) + _DIGITS + len(b'"}\n')
 
 
-def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
+def read(path: Path, what: str, parse: Callable[[Any], T], once: bool = False) -> Iterator[T]:
     """Every whole line, oldest first, as `parse` understands it; a file that is not there has none.
 
     Args:
         path: The log.
         what: What a line is, for the error: "sample".
         parse: Turns one JSON document into an entry; what it raises of BAD says that it is none.
+        once: No line may be the copy of an earlier one: an entry that is there twice would count twice.
 
     Raises:
         DataError: a line is no entry.
     """
-    for number, _, content, fault in _lines(path):
+    for number, _, content, fault in _lines(path, once):
         try:
             entry = parse(json_of(content))
         except BAD:
@@ -54,9 +55,9 @@ def read(path: Path, what: str, parse: Callable[[Any], T]) -> Iterator[T]:
         yield entry
 
 
-def bad_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[tuple[int, str, str]]:
-    """(number, text, why) of every whole line that was edited, or that `parse` does not understand."""
-    for number, line, content, fault in _lines(path):
+def bad_lines(path: Path, parse: Callable[[Any], Any], once: bool = False) -> Iterator[tuple[int, str, str]]:
+    """(number, text, why) of every whole line that was edited or copied, or that `parse` does not understand."""
+    for number, line, content, fault in _lines(path, once):
         try:
             parse(json_of(content))
             if fault:
@@ -86,9 +87,10 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 raise DataError(f"{path}: line {number} is longer than {LONGEST_BYTES} bytes; restore the file.")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes, str | None]]:
+def _lines(path: Path, once: bool = False) -> Iterator[tuple[int, bytes, bytes, str | None]]:
     """(number, line, its content without its checksum, what is wrong with that): all lines have one, or none has."""
-    summed = None
+    summed: bool | None = None
+    seen: set[int] = set()
     for number, line in _whole_lines(path):
         has = _has_sum(line)
         summed = _is_summed(path, line) if summed is None else summed
@@ -97,7 +99,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes, str | None]]:
             yield number, line, content, "was edited after hwbench wrote it (it has no checksum, others have)"
         elif has and line[-_DIGITS - 3 : -3] != _sum_of(content):
             yield number, line, content, "was edited after hwbench wrote it (its checksum differs)"
+        elif once and (mark := hash(line)) in seen:
+            yield number, line, content, "is a copy of an earlier line"
         else:
+            if once:
+                seen.add(mark)
             yield number, line, content, None
 
 

@@ -454,6 +454,8 @@ def _parse_options(kind: str, name: str, text: str, cls: Any, taken: dict[str, A
         key, equals, value = part.partition("=")
         if not equals or key not in allowed:
             raise UsageError(f"{kind} '{name}': cannot read '{part}'. Options: {', '.join(allowed) or 'none'} (name=value).")
+        if key in options:
+            raise UsageError(f"{kind} '{name}': {key} is given twice; leave one of them out.")
         try:
             options[key] = type(allowed[key].default)(value)
         except ValueError:

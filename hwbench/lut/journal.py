@@ -70,7 +70,7 @@ class Journal:
     def _set_bad_lines_aside(self) -> None:
         """Moves lines that are no samples to a file beside the journal, each with its reason; the others count as before."""
         with writing(self.path):
-            bad = list(jsonl.bad_lines(self.path, self._parsed))
+            bad = list(jsonl.bad_lines(self.path, self._parsed, once=True))
         if not bad:
             return
         aside = self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.set-aside.jsonl")
@@ -84,7 +84,7 @@ class Journal:
         return (line for line, _ in self._samples())
 
     def _samples(self) -> Iterator[tuple[dict[str, Any], Sample]]:
-        return jsonl.read(self.path, "sample", self._parsed)
+        return jsonl.read(self.path, "sample", self._parsed, once=True)
 
     def _parsed(self, line: Any) -> tuple[dict[str, Any], Sample]:
         if int(line["version"]) > VERSION:

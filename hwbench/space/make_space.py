@@ -97,7 +97,7 @@ def _called(factory: Any, path: Path, name: str) -> Any:
         ) from None
     try:
         return factory()
-    except Exception as error:  # whatever someone's code does
+    except (Exception, SystemExit) as error:  # whatever someone's code does
         raise _failed(error, path, name) from None
 
 
@@ -110,7 +110,7 @@ def _content(space: Space, path: Path, name: str) -> str:
         for spec in specs:
             op_of(spec)  # refuses an op that is unknown, or lacks a dimension
         ends = [_ops(space, [end * (len(gene.choices) - 1) for gene in space.genes]) for end in (0, 1)]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(error, path, name) from None
     return fingerprint([genes, [spec.key for spec in specs], ends])[:DIGITS]
 
@@ -120,7 +120,7 @@ def _ops(space: Space, column: list[int]) -> list[tuple[str, int]]:
     return sorted((spec.key, n) for spec, n in space.lower(Lowering(space, column)).counts().items())
 
 
-def _failed(error: Exception, path: Path, name: str) -> UsageError:
+def _failed(error: BaseException, path: Path, name: str) -> UsageError:
     """One line with the place in the user's file; what hwbench itself refuses says what is wrong, wherever it was noticed."""
     inside = any(frame.filename == str(path) for frame in traceback.extract_tb(error.__traceback__))
     if not isinstance(error, HwbenchError):

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hwbench.accuracy.supernet.bert.folder import fingerprint_of
-from hwbench.core.errors import UsageError
-from hwbench.core.files import fingerprint, read_json, write_json
+from hwbench.core.errors import DataError, UsageError
+from hwbench.core.files import check_seal, fingerprint, read_json, write_sealed
 from hwbench.core.progress import Tick, step
 from hwbench.device.target import LOCAL, Target
 from hwbench.network.spec import Setting
@@ -39,7 +39,7 @@ from hwbench.profiler.measure import COMPARE_POLICY
 from hwbench.profiler.networks import NETWORK_POLICY
 from hwbench.profiler.policy import Policy
 from hwbench.space.activity import size
-from hwbench.space.architectures import RESULT_NAME
+from hwbench.space.architectures import RESULT_NAME, read_document
 from hwbench.space.encoder import EncoderSpace
 from hwbench.study import compress_inputs as inputs
 from hwbench.study import compress_report, cut_subnets
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from hwbench.accuracy.supernet.bert.encoder import ElasticEncoder
 
 SPACE, SEARCH, RESULT = "space.json", "search", "compress.json"
+SCHEMA = 2
+"""Of the first and the last: 1, as they were begun; 2, they state a hash of all else in them."""
 BELOW, LEAST_BELOW = 0.75, 0.5
 """The smallest subnet of the space is sought at that share of the budget, as bounds lie above predictions and a front below it,
 and at that share of the whole encoder where the budget is loose."""
@@ -159,12 +161,24 @@ def compress(
     folder = Path(out)
     inputs.claim(folder, asked)
     if (folder / RESULT).exists():
-        through: dict[str, Any] = read_json(folder / RESULT, "result of a compression")
-        return through
+        return _sealed(folder / RESULT, "Result of a compression")
     document = _Job(Path(model), folder, given, asked, target, device, factor, effort).result()
     compress_report.write(folder, document)
-    write_json(folder / RESULT, document)
+    write_sealed(folder / RESULT, document)
     return document
+
+
+def _sealed(path: Path, what: str) -> dict[str, Any]:
+    """What an earlier run left.
+
+    Raises:
+        DataError: it was edited; without it, the same command makes it again, as what was trained stays.
+    """
+    again = "remove it and run the same command: what was trained stays."
+    document = read_json(path, what, again)
+    if not isinstance(document, dict):
+        raise DataError(f"{path} is no {what.lower()}; {again}")
+    return check_seal(document, path, what, again, document.get("schema") != 1)
 
 
 @dataclass(frozen=True)
@@ -262,7 +276,7 @@ class _Job:
         """By algorithm 1, once; what it is made of is stored."""
         path, grid = self.folder / SPACE, self._grid
         if path.exists():
-            return EncoderSpace.of(read_json(path, "space of subnets")["space"])
+            return EncoderSpace.of(_sealed(path, "Space of subnets")["space"])
         cost, budget = self._pricing.cost(
             grid, self._full, self.asked.space_cost, self.factor, self.asked.budget_ms, tick
         )  # fmt: skip
@@ -275,15 +289,16 @@ class _Job:
                 "--configurations or lower the budget, in another --out."
             )
         anchors = [asdict(anchor) for anchor in made.anchors]
-        write_json(path, {"schema": 1, "space": made.space.document(), "cost": self.asked.space_cost, "anchors": anchors})
+        write_sealed(
+            path, {"schema": SCHEMA, "space": made.space.document(), "cost": self.asked.space_cost, "anchors": anchors}
+        )
         return made.space
 
     def _search(self, space: EncoderSpace, accuracy: Any, tick: Tick) -> dict[str, Any]:
         """Once: a search that is through is read."""
         place = self.folder / SEARCH
         if (place / RESULT_NAME).exists():
-            found: dict[str, Any] = read_json(place / RESULT_NAME, "search result")
-            return found
+            return read_document(place / RESULT_NAME)
         try:
             return search(
                 space, self.asked.budget_ms, place, budget=self.asked.budget, objective="pareto", statistic=STATISTIC,
@@ -321,7 +336,7 @@ class _Job:
         how = cut_subnets.Measuring(self.target, self.device, self.asked.tokens, self.effort.finalists, mixing)
         documents = cut_subnets.cut(self.folder, cuts, self.given.data, how)
         return {
-            "schema": 1,
+            "schema": SCHEMA,
             "labels": list(self.given.classes),
             "tokenizer": cut_subnets.TOKENIZER,
             "tokens": self.asked.tokens,

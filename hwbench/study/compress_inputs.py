@@ -13,7 +13,7 @@ from hwbench.accuracy.supernet.bert.folder import EncoderConfig, FolderTokenizer
 from hwbench.accuracy.supernet.bert.sentences import Encoded, Sentences, classes_of, encoded, read
 from hwbench.core import registry
 from hwbench.core.command import extra, hint
-from hwbench.core.errors import UnknownName, UsageError
+from hwbench.core.errors import DataError, UnknownName, UsageError
 from hwbench.core.files import fingerprint, read_json, write_json
 from hwbench.optimize.cost_kind import LATENCY
 
@@ -138,7 +138,10 @@ def claim(folder: Path, asked: Asked) -> None:
         write_json(path, now)
         return
     usual = {field.name: field.default for field in fields(Asked) if field.default is not MISSING}
-    before = {**usual, **read_json(path, "settings of a compression")}
+    stored = read_json(path, "settings of a compression")
+    if not isinstance(stored, dict):
+        raise DataError(f"{path} holds no settings of a compression; restore it, or choose another --out.")
+    before = {**usual, **stored}
     for name, value in now.items():
         if before.get(name) != value:
             raise UsageError(

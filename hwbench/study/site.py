@@ -147,12 +147,15 @@ def _newest_first(folder: Path) -> tuple[int, str]:
 
 
 def _clear(target: Path) -> None:
-    """Removes what an earlier site left; refuses a folder that is none."""
+    """Removes what an earlier site left, and begins a new one; refuses a folder that is none."""
     if target.exists():
         if not target.is_dir() or (any(target.iterdir()) and not (target / "assets" / page.SCRIPT).exists()):
             raise UsageError(f"{target} holds something that is no site; give another folder with --out.")
         for name in ("studies", "devices", "assets"):
             shutil.rmtree(target / name, ignore_errors=True)
+    atomic_write(
+        target / "assets" / page.SCRIPT, page.text_of(page.SCRIPT)
+    )  # first: by it a site is known that was not finished
 
 
 def _write_study(made: Site, study: Study, reports: Path) -> tuple[str, str, str, str]:
@@ -233,7 +236,7 @@ def _prose(study: Study, path: Path, number: int, reports: Path) -> prose.Prose:
         found = resolved(target)
         return found.as_posix() if found is not None and found.suffix in PICTURES and (reports / found).exists() else None
 
-    return prose.read(path.read_text(encoding="utf-8"), f"table-{number}", link, picture)
+    return prose.read(path.read_text(encoding="utf-8", errors="replace"), f"table-{number}", link, picture)
 
 
 def _copied(made: Site, study: Study) -> Iterator[str]:

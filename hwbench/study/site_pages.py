@@ -6,27 +6,29 @@ says how scores agree with accuracies. A row that compares says whether the diff
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hwbench.core import registry, schema
 from hwbench.core.command import command
 from hwbench.core.errors import HwbenchError
-from hwbench.core.files import read_json
+from hwbench.core.progress import note
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices_files
 from hwbench.device.files import Device
 from hwbench.lut import schema as lut_schema
 from hwbench.predictor import card as cards
 from hwbench.predictor.known import Known, known_of, stated
-from hwbench.study import charts
+from hwbench.study import charts, stored
 from hwbench.study.compare_runtimes import ALONE, CLEARLY
 from hwbench.study.page import Interactive
 from hwbench.study.render import MISSING, NO_NUMBERS, Block, Panel, Section, ms, percent
 
 if TYPE_CHECKING:
     from hwbench.study.site import Site, Study
+
+T = TypeVar("T")
 
 LUT_COLUMNS = (
     "key", "dtype", "batch", "threads", "scenario", "status", "verdict", "latency_min_ms", "latency_median_ms", "min_spread",
@@ -47,7 +49,9 @@ def devices(made: Site, place: Workspace, studies: Sequence[Study]) -> None:
         known = known_of(device, place)
         name = f"devices/{device.name}.html"
         mentions = [
-            study for study in studies if any(device.name in path.read_text(encoding="utf-8") for path in study.documents)
+            study
+            for study in studies
+            if any(device.name in path.read_text(encoding="utf-8", errors="replace") for path in study.documents)
         ]
         _device(made, name, device, known, place, mentions)
         tables = ", ".join(f"{table.runtime} {table.rows}" for table in known.tables)
@@ -95,8 +99,8 @@ def _device(made: Site, name: str, device: Device, known: Known, place: Workspac
             column: values for column, values in columns.items() if any(v is not None for v in values)
         }
         again = command("profile", space="SPACE", device=device.name, runtime=table.runtime)
-        stored = f"luts/{device.name}/{table.runtime}.parquet"
-        caption = f"{table.rows} rows, {table.metric} measured; {stored}. Again, for a space: {again}"
+        file = f"luts/{device.name}/{table.runtime}.parquet"
+        caption = f"{table.rows} rows, {table.metric} measured; {file}. Again, for a space: {again}"
         sections.append((f"Table: {table.runtime}", [Block("data", caption, label=f"lut-{table.runtime}")]))
         kinds = " ".join(sorted(set(rows.column("op").to_pylist())))
         made.find(f"{device.name}: {table.runtime}", name, "lookup table", kinds)
@@ -128,13 +132,25 @@ def runtimes(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("compare.json")):
-            told = read_json(path, "comparison")
+            if (told := _told(stored.comparison, path, study, sections)) is None:
+                continue
             sections.append((f"{told['device']} ({study.name})", _compared(told, len(sections))))
             made.find(f"Runtimes on {told['device']}", "runtimes.html", "comparison", " ".join(told["runtimes"]))
     empty: list[Section] = [
         ("Nothing yet", [Block("text", f"No comparison is stored; one is made by: {command('lut compare', device='local')}")])
     ]
     made.add("runtimes.html", "Runtimes", "Which runtime is fastest where, kernel by kernel", sections or empty)
+
+
+def _told(read: Callable[[Path], T | None], path: Path, study: Study, sections: list[Section]) -> T | None:
+    """What a study stored; where it cannot be read, the page says why and shows the others, and whoever builds it is told."""
+    try:
+        return read(path)
+    except HwbenchError as error:
+        said = f"{path.relative_to(study.folder)} of {study.name} is not shown: {error}"
+        sections.append((f"{path.name} ({study.name})", [Block("text", said)]))
+        note(said)
+        return None
 
 
 def _compared(told: Mapping[str, Any], number: int) -> list[Block]:
@@ -194,8 +210,7 @@ def strategies(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("summary.json")):
-            told = read_json(path, "summary of a validation")
-            if "strategies" in told and "marks" in told:
+            if (told := _told(stored.validation, path, study, sections)) is not None:
                 for setting in dict.fromkeys(s for mine in told["strategies"].values() for s in mine):
                     sections.append(
                         (f"{told['table']}, {setting} ({study.name}/{path.parent.name})", _board(told, setting, len(sections)))
@@ -280,13 +295,14 @@ def proxies(made: Site, studies: Sequence[Study]) -> None:
     sections: list[Section] = []
     for study in studies:
         for path in sorted(study.folder.rglob("stages/agreement.json")):
-            told = read_json(path, "agreement of scores")
-            again = read_json(study.folder / "study.json", "study")["command"]
-            for table, mine in told["result"].items():
-                if isinstance(mine, Mapping) and "scores" in mine:
-                    sections.append((f"{table}: {mine['networks']} networks ({study.name})", [_scores(mine, again)]))
-                    for name in mine["scores"]:
-                        made.find(name, "proxies.html", "training-free score", table)
+            found = _told(stored.agreements, path, study, sections)
+            again = _told(stored.command_of, study.folder / "study.json", study, sections)
+            if found is None or again is None:
+                continue
+            for table, mine in found.items():
+                sections.append((f"{table}: {mine['networks']} networks ({study.name})", [_scores(mine, again)]))
+                for name in mine["scores"]:
+                    made.find(name, "proxies.html", "training-free score", table)
     empty: list[Section] = [("Nothing yet", [Block("text", "No study of training-free scores is stored.")])]
     made.add("proxies.html", "Proxies", "What training-free scores are worth beside counting parameters", sections or empty)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,12 +50,13 @@ clock()
 KINDS = ("disk full", "read-only", "clock jumps", "two writers")
 
 
-def faults(base: Path, whole: dict[str, Ended], n: int, seed: int, tick: Tick) -> dict[str, Any]:
+def faults(base: Path, whole: dict[str, Ended], n: int, portion: slice, seed: int, tick: Tick) -> dict[str, Any]:
     """Kind -> tries and faults: each job is disturbed, then run in peace, and judged as after a kill."""
-    rng = random.Random(seed)
+    rng = random.Random(f"{seed} {portion.start}")
     rows: dict[str, dict[str, Any]] = {kind: {"tries": 0, "refused": 0, **dict.fromkeys(FAULTS, 0)} for kind in KINDS}
     stories = []
     todo = [(kind, job) for kind in KINDS for job in JOBS for _ in range(max(1, n * job.weight // 100))]
+    todo = todo[portion]
     for at, (kind, job) in enumerate(todo):
         tick(at, len(todo))
         root = jobs.prepared(job, base / f"{job.name}-faulty", base)
@@ -112,8 +112,3 @@ DISTURBED: dict[str, Callable[[Job, Path, random.Random], list[Ended]]] = {
     "clock jumps": _jumping,
     "two writers": _two,
 }
-
-
-def counted(stories: list[dict[str, Any]]) -> Counter[str]:
-    """What was found, by kind."""
-    return Counter(story["kind"] for story in stories)

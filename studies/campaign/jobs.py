@@ -26,7 +26,8 @@ from typing import Any
 import psutil
 
 import hwbench
-from hwbench.core.files import write_json
+from hwbench.core.errors import MeasurementError
+from hwbench.core.files import read_json, write_json
 from hwbench.profiler.policy import Policy
 
 ROOT = Path(__file__).parents[2]
@@ -109,8 +110,8 @@ class Job:
     """Files that depend on nothing measured: they end as if nobody had disturbed."""
     keys: Sequence[str] = ()
     """Of a line, what must be unique; the whole line where nothing is named."""
-    ignored: Sequence[str] = ("seconds", "fitted_at", "own_ms_per_evaluation", "taken_at")
-    """What files may differ in."""
+    ignored: Sequence[str] = ("seconds", "fitted_at", "own_ms_per_evaluation", "taken_at", "sha256")
+    """What files may differ in; a hash of all else is of these, too."""
     weight: int = 1
     """Of so many kills among all."""
 
@@ -339,11 +340,15 @@ def _without(document: Any, ignored: Sequence[str], root: str) -> Any:
     return document.replace(root, "ROOT") if isinstance(document, str) else document
 
 
-def undisturbed(base: Path) -> dict[str, Ended]:
-    """Every job, left in peace: what the others are compared with, in BASE/NAME-whole."""
-    done = {}
+def undisturbed(base: Path) -> None:
+    """Runs every job in peace: what the others are compared with, in BASE/NAME-whole."""
     for job in JOBS:
-        root = prepared(job, base / f"{job.name}-whole", base)
-        done[job.name] = run(job, root)
-        write_json(base / f"{job.name}-whole.json", {"code": done[job.name].code, "events": done[job.name].events})
-    return done
+        done = run(job, prepared(job, base / f"{job.name}-whole", base))
+        if done.code != 0:
+            raise MeasurementError(f"{job.name} fails without being disturbed: {done.stderr[-500:]}")
+        write_json(base / f"{job.name}-whole.json", {"events": done.events})
+
+
+def ended(base: Path) -> dict[str, Ended]:
+    """How each of them ended."""
+    return {job.name: Ended(0, "", read_json(base / f"{job.name}-whole.json", "job")["events"]) for job in JOBS}

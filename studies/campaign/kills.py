@@ -23,10 +23,9 @@ KILLED = -9
 FAULTS = ("lost", "doubled", "wrong", "traceback", "hang", "left")
 
 
-def kills(base: Path, whole: dict[str, Ended], n: int, seed: int, tick: Tick) -> dict[str, Any]:
-    """Job -> tries, faults, and at which events they were; `whole` is how the undisturbed runs ended."""
-    rng = random.Random(seed)
-    drawn = list(_drawn(n, whole, rng))
+def kills(base: Path, whole: dict[str, Ended], n: int, portion: slice, seed: int, tick: Tick) -> dict[str, Any]:
+    """Job -> tries, faults, and at which events they were, of a portion of n kills; `whole` is how undisturbed runs ended."""
+    drawn = list(_drawn(n, whole, random.Random(seed)))[portion]
     rows: dict[str, dict[str, Any]] = {
         job.name: {"tries": 0, "events": len(whole[job.name].events), "at": Counter(), "part": Counter()}
         | dict.fromkeys(FAULTS, 0)

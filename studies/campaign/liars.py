@@ -64,12 +64,13 @@ policy = replace(policy, timeout_s=3.0)
 """
 
 
-def liars(base: Path, n: int, seed: int, tick: Tick) -> dict[str, Any]:
+def liars(base: Path, n: int, portion: slice, seed: int, tick: Tick) -> dict[str, Any]:
     """Kind -> tries and faults of profiles on such devices."""
-    rng, job = random.Random(seed), JOBS[0]
+    rng, job = random.Random(f"{seed} {portion.start}"), JOBS[0]
     rows: dict[str, dict[str, Any]] = {kind: {"tries": 0, "refused": 0, **dict.fromkeys(FAULTS, 0)} for kind in KINDS}
     stories = []
     todo = [kind for kind, weight in KINDS.items() for _ in range(max(1, n * weight // sum(KINDS.values())))]
+    todo = todo[portion]
     for at, kind in enumerate(todo):
         tick(at, len(todo))
         root = jobs.prepared(job, base / "lying", base)

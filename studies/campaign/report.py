@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,57 +15,82 @@ SHOWN = 12
 """Stories that are printed of each part."""
 
 
+PARTS = ("kills", "edits", "faults", "liars")
+
+
 def report(results: Results, options: Mapping[str, Any]) -> str:
     """What was tried, and what went wrong."""
-    parts = []
-    tried, faults = totals(results)
-    if tried:
-        parts.append(f"{tried} tries; " + ", ".join(f"{name} {n}" for name, n in faults.items()) + ".")
-    if "kills" in results:
+    told = {name: merged(name, results) for name in PARTS}
+    tried, faults = totals(told)
+    parts = [f"{tried} tries; " + ", ".join(f"{name} {n}" for name, n in faults.items()) + "."] if tried else []
+    if rows := told["kills"]["rows"]:
         said = "SIGKILL before a file is opened, renamed or removed, within a line of a log, before a process is started or a "
-        said += "question asked; then the same again, to its end."
-        parts += ["## Kills", said, _kills(results["kills"]["rows"])]
-    if "edited" in results:
-        rows = [{"file": name, **row} for name, row in results["edited"]["rows"].items()]
-        parts += ["## Edited files", "Another answer is right only for files that people write.", _table(rows)]
-    for stage, title in (("faults", "Disks, clocks and second writers"), ("liars", "Devices that lie")):
-        if stage in results:
-            rows = [{"what": name, **row} for name, row in results[stage]["rows"].items()]
-            parts += [f"## {title}", _table(rows)]
+        said += "question asked; then the same again, to its end. "
+        parts += ["## Kills", said + _asked(rows, options["kills"]), _kills(rows)]
+    if rows := told["edits"]["rows"]:
+        n = max(sum(row[name] for name in OUTCOMES) for row in rows.values())
+        said = f"{n} of each kind, {options['edits']} asked for. Another answer is right only for files that people write."
+        parts += ["## Edited files", said, _table([{"file": name, **row} for name, row in rows.items()])]
+    for name, title in (("faults", "Disks, clocks and second writers"), ("liars", "Devices that lie")):
+        if rows := told[name]["rows"]:
+            parts += [f"## {title}", _table([{"what": what, **row} for what, row in rows.items()])]
     if "repeats" in results:
-        rows = [
-            {
-                "verb": name,
-                "times": row["times"],
-                "MB after 5": f"{row['memory_mb'][0]:.0f}",
-                "MB at the end": f"{row['memory_mb'][1]:.0f}",
-                "open files": " to ".join(map(str, row["files"])),
-                "processes left": row["processes_left"],
-            }
-            for name, row in results["repeats"].items()
-        ]
-        parts += ["## Again and again", _table(rows)]
-    told = [
-        f"- {stage}: {', '.join(f'{key} {value}' for key, value in story.items() if key != 'said')}: "
+        parts += ["## Again and again", _table(_repeated(results["repeats"]))]
+    stories = [
+        f"- {name}: {', '.join(f'{key} {value}' for key, value in story.items() if key != 'said')}: "
         f"`{' '.join(story['said'].split())[-300:]}`"
-        for stage in ("kills", "edited", "faults", "liars")
-        for story in results.get(stage, {}).get("stories", [])[:SHOWN]
+        for name in PARTS
+        for story in told[name]["stories"][:SHOWN]
     ]
-    if told:
-        parts += ["## What went wrong", "\n".join(told)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *(["## What went wrong", "\n".join(stories)] if stories else [])])
 
 
-def totals(results: Results) -> tuple[int, dict[str, int]]:
+def merged(part: str, results: Results) -> dict[str, Any]:
+    """All portions of a part as one: its counts added up, its stories one after the other."""
+    rows: dict[str, dict[str, Any]] = {}
+    stories: list[dict[str, Any]] = []
+    for stage, found in results.items():
+        if stage.rpartition("-")[0] != part:
+            continue
+        stories += found["stories"]
+        for name, row in found["rows"].items():
+            mine = rows.setdefault(name, {})
+            for key, value in row.items():
+                if isinstance(value, Mapping):
+                    mine[key] = Counter(mine.get(key, {})) + Counter(value)
+                else:  # the moments of a run are those of the longest
+                    mine[key] = max(mine.get(key, 0), value) if key == "events" else mine.get(key, 0) + value
+    return {"rows": rows, "stories": stories}
+
+
+def totals(told: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     """(tries, fault -> how often) of all parts."""
     faults = dict.fromkeys((*FAULTS, "crash"), 0)
     tried = 0
-    for stage in ("kills", "edited", "faults", "liars"):
-        for row in results.get(stage, {}).get("rows", {}).values():
+    for part in told.values():
+        for row in part["rows"].values():
             tried += row["tries"] if "tries" in row else sum(row[name] for name in OUTCOMES)
             for name in faults:
                 faults[name] += row.get(name, 0)
     return tried, faults
+
+
+def _asked(rows: Mapping[str, Any], n: int) -> str:
+    return f"{sum(row['tries'] for row in rows.values())} of {n} asked for."
+
+
+def _repeated(told: Mapping[str, Any]) -> list[dict[str, object]]:
+    return [
+        {
+            "verb": name,
+            "times": row["times"],
+            "MB after 5": f"{row['memory_mb'][0]:.0f}",
+            "MB at the end": f"{row['memory_mb'][1]:.0f}",
+            "open files": " to ".join(map(str, row["files"])),
+            "processes left": row["processes_left"],
+        }
+        for name, row in told.items()
+    ]
 
 
 def _kills(rows: Mapping[str, Any]) -> str:

@@ -191,8 +191,10 @@ def test_nothing_stored_loads_code(mine, monkeypatch):
         ("./nowhere.py:Mine", "There is no file"),
         ("./mine.py:Yours", "has no space 'Yours'; it has Mine"),
         ("./broken.py:Mine", "broken.py:2: ZeroDivisionError: division by zero"),
+        ("./leaves.py:Mine", "leaves.py:Mine fails: leaves.py:9: SystemExit: 3"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line_on_stderr(mine, reference, says):
     (mine / "broken.py").write_text("\n1 / 0\n")
+    (mine / "leaves.py").write_text(MINE.replace('width = arch["width"]', "raise SystemExit(3)"))
     fails("sample", "--space", reference, says=says, code=2)

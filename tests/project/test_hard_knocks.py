@@ -85,13 +85,15 @@ def test_2_a_bad_line_of_a_journal_is_set_aside_and_the_others_count(tmp_path):
         writer.append(samples[0], Setting(), HERE)
     good = journal.path.read_text()
     spoilt = json.loads(good) | {"readings_ns": [-5.0]}
-    journal.path.write_text(good + json.dumps(spoilt) + "\n" + good.replace("1000.0", "999.0"))
+    journal.path.write_text(good + json.dumps(spoilt) + "\n" + good.replace("1000.0", "999.0") + good)
+    assert "line 2" in refused(lambda: list(journal.read()))
     with journal.writer() as writer:
         writer.append(samples[1], Setting(), HERE)
     assert [line["round"] for line in journal.read()] == [0, 1]
     aside = [json.loads(line) for line in (tmp_path / "x.samples.set-aside.jsonl").read_text().splitlines()]
-    assert [line["line"] for line in aside] == [2, 3]
+    assert [line["line"] for line in aside] == [2, 3, 4]
     assert "checksum" in aside[1]["reason"]
+    assert aside[2]["reason"] == "it is a copy of an earlier line"
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b"NaN", b'{"status": "ok", "readings_ns": ["\x1b[2J"]}', b"[" * 100_000])

@@ -105,6 +105,7 @@ def test_get_shares_one_instance_and_make_gives_a_new_one():
         ("space", "bert:sequence", "cannot read 'sequence'. Options: sequence, classes (name=value)"),
         ("space", "bert:length=3", "cannot read 'length=3'"),
         ("space", "bert:sequence=384,", "cannot read ''"),
+        ("space", "bert:sequence=384,sequence=64", "sequence is given twice"),
         ("space", "bert:sequence=long", "sequence must be a number, got 'long'"),
         ("space", "bert:sequence=1.5", "sequence must be a number, got '1.5'"),
         ("space", "bert:sequence=", "sequence must be a number, got ''"),

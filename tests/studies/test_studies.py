@@ -70,8 +70,8 @@ def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
         "accuracy", "active_profiling", "block_search", "campaign", "compress", "equal_work", "exact_oracle",
         "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise", "many_machines", "mutants", "objectives",
-        "own_benchmark", "peak_memory", "proxies", "pruning", "readme_figures", "real_models", "search", "spaces",
-        "t_razor_search", "table_claims", "targets", "threads_and_batch", "transfer", "trust",
+        "own_benchmark", "peak_memory", "proxies", "pruning", "reading_speed", "readme_figures", "real_models", "search",
+        "spaces", "t_razor_search", "table_claims", "targets", "threads_and_batch", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -110,6 +110,13 @@ def test_many_machines(tmp_path):
 @pytest.mark.campaign
 def test_mutants(tmp_path):
     assert "| core/stats | 3 |" in run("mutants", tmp_path, "--stage", "core/stats")
+
+
+@campaign
+def test_reading_speed(tmp_path):
+    text = run("reading_speed", tmp_path)
+    assert "| predictor |" in text
+    assert "without checksums" in text
 
 
 def test_machine_noise(tmp_path):

@@ -20,7 +20,7 @@ transformers = pytest.importorskip("transformers")
 
 import hwbench  # noqa: E402
 from hwbench.accuracy.supernet.bert import cutting  # noqa: E402
-from hwbench.core.errors import HwbenchError, UsageError  # noqa: E402
+from hwbench.core.errors import DataError, HwbenchError, UsageError  # noqa: E402
 from hwbench.network.op.base import op_of  # noqa: E402
 from hwbench.optimize.cost import op_cost  # noqa: E402
 from hwbench.optimize.errors import InfeasibleBudget  # noqa: E402
@@ -61,7 +61,9 @@ def logits(path, ids, mask):
 
 def test_what_is_written_runs_with_its_own_tokenizer_and_is_as_accurate_as_stated(job, done):
     out, document = done
-    assert json.loads((out / "compress.json").read_text()) == json.loads(json.dumps(document))
+    stored = json.loads((out / "compress.json").read_text())
+    assert stored.pop("sha256")
+    assert stored == json.loads(json.dumps(document))
     assert document["labels"] == ["bad", "good"]
     read = transformers.AutoTokenizer.from_pretrained(out / document["tokenizer"], local_files_only=True)
     assert 1 <= len(document["subnets"]) <= 2
@@ -310,3 +312,12 @@ def test_the_command_asks_the_same_and_what_is_through_is_not_done_again(job, do
     assert "subnet-0" in shown.stdout
     assert f"written: {out / 'compress.json'}" in shown.stdout.replace("\n", "")
     assert max(map(len, shown.stdout.splitlines())) <= 80 or "written" in max(shown.stdout.splitlines(), key=len)
+
+
+def test_an_edited_result_is_refused(job, done, tmp_path):
+    out = shutil.copytree(done[0], tmp_path / "cut")
+    told = json.loads((out / "compress.json").read_text())
+    told["full"]["accuracy"]["fp32"]["dev"] = 99.0
+    (out / "compress.json").write_text(json.dumps(told))
+    with pytest.raises(DataError, match=r"was edited after hwbench wrote it .* remove it and run the same command"):
+        hwbench.compress(**job, out=out, budget=ANY)
