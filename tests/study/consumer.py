@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def percent(session, tokenizer, labels, path) -> float:
-    with open(path, encoding="utf-8", newline="") as stream:
+    with Path(path).open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
     right = 0
     for row in rows:

@@ -79,8 +79,8 @@ def test_what_is_written_runs_with_its_own_tokenizer_and_is_as_accurate_as_state
     assert found["architecture"].keys() == {"depth", "heads", "hidden"}
     assert found["differs_by"] <= 1e-5
     assert found["latency_ms"]["upper"] >= found["latency_ms"]["predicted"] > 0
-    full = document["full"]["latency_ms"]
-    assert full["upper"] >= full["predicted"] == pytest.approx(document["budget"]["ms"] / document["budget"]["factor"], rel=1e-3)
+    full, budget = document["full"]["latency_ms"], document["budget"]
+    assert full["upper"] >= full["predicted"] == pytest.approx(budget["ms"] / budget["factor"], rel=1e-3)
     for form in ("fp32", "int8"):
         assert full["measured"][form]["min"] > 0
         assert found["latency_ms"]["measured"][form]["min"] > 0

@@ -200,7 +200,7 @@ class FolderTokenizer:
             raise DataError(f"The tokenizer of {place} cannot be read: {reason}") from None
         if (last := max(self._tokenizer.get_vocab().values())) >= vocabulary:
             raise DataError(
-                f"The tokenizer of {place} is that of another model: it tells tokens up to {last}, the model knows {vocabulary}."
+                f"The tokenizer of {place} is another model's: it tells tokens up to {last}, the model knows {vocabulary}."
             )
         self._positions = positions
 

@@ -91,8 +91,8 @@ def classes_of(train: Sentences, *others: Sentences) -> tuple[str, ...]:
     """The classes, in the order of the logits.
 
     Raises:
-        UsageError: there is one class only, labels are no classes, or a file has a label, or a number of sentences per row, that
-            `train` lacks.
+        UsageError: there is one class only, labels are no classes, or a file has a label, or a number of sentences per row,
+            that `train` lacks.
     """
     classes = train.classes
     if len(classes) < 2:
@@ -105,8 +105,8 @@ def classes_of(train: Sentences, *others: Sentences) -> tuple[str, ...]:
     ranks = [_rank(label) for label in classes]
     if len(classes) > SCORES and all(kind == 0 for kind, *_ in ranks) and any(value % 1 for _, value, _ in ranks):
         raise UsageError(
-            f"The labels of {train.path} are scores: {len(classes)} different numbers ({', '.join(classes[:5])}, ...). Classes are "
-            "learnt here, no scores: round them, so that a number stands for a class."
+            f"The labels of {train.path} are scores: {len(classes)} different numbers ({', '.join(classes[:5])}, ...). Classes "
+            "are learnt here, no scores: round them, so that a number stands for a class."
         )
     for other in others:
         foreign = [label for label in other.classes if label not in classes]
