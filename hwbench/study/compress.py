@@ -203,9 +203,9 @@ class _Job:
         with step("1/6 fine-tuning the encoder") as tick:
             task = replace(self._task, identity=inputs.teacher_identity(self.asked))
             teacher = fine_tuned(task, Recipe(self.effort.epochs), self.asked.importance, tick=tick)
-        found, settings = self._adapted(teacher) if self.asked.method == NETADAPT else self._searched(teacher)
+        whole, found, settings = self._adapted(teacher) if self.asked.method == NETADAPT else self._searched(teacher)
         with step("6/6 exporting and measuring what was found"):
-            return self._document(teacher, found, settings)
+            return self._document(teacher, whole, found, settings)
 
     @property
     def _task(self) -> Task:
@@ -226,8 +226,8 @@ class _Job:
     def _pricing(self) -> Pricing:
         return Pricing(self.target, self.device, self.effort.rows, self.effort.networks)
 
-    def _searched(self, teacher: Teacher) -> tuple[list[_Found], dict[str, Any]]:
-        """(subnets of one set of shared weights, what the search says of itself)."""
+    def _searched(self, teacher: Teacher) -> tuple[Mapping[str, float], list[_Found], dict[str, Any]]:
+        """(what is predicted of the whole encoder, subnets of one set of shared weights, what the search says of itself)."""
         from hwbench.accuracy.supernet.bert.cutting import SubnetAccuracy, shared, subnet
         from hwbench.accuracy.supernet.bert.training import Recipe
 
@@ -243,10 +243,11 @@ class _Job:
         settings = {**document["search"], "space": document["space"]}
         chosen = list(zip(document["architectures"], settings["finalists"], strict=True))[: self.asked.subnets]
         found = [_Found(architecture, subnet(net, architecture).plain(), facts) for architecture, facts in chosen]
-        return found, settings
+        (whole,) = told(space, self.target, space.column_of(self.given.config.widths)[:, None])
+        return whole, found, settings
 
-    def _adapted(self, teacher: Teacher) -> tuple[list[_Found], dict[str, Any]]:
-        """(the subnet that is left, what is known of the way there)."""
+    def _adapted(self, teacher: Teacher) -> tuple[Mapping[str, float], list[_Found], dict[str, Any]]:
+        """(what is predicted of the whole encoder, the subnet that is left, what is known of the way there)."""
         from hwbench.accuracy.supernet.bert.cutting import tuned
         from hwbench.accuracy.supernet.bert.short_training import ShortTraining
         from hwbench.accuracy.supernet.bert.training import Recipe
@@ -270,7 +271,7 @@ class _Job:
             "space": grid.name, "statistic": STATISTIC, "budget_factor": self.factor, "budget_ms": ms,
             "evaluated": sum(cut.considered for cut in cuts), "notes": [],
         }  # fmt: skip
-        return [_Found({"depth": widths.depth, **asdict(widths)}, net, facts)], settings
+        return whole, [_Found({"depth": widths.depth, **asdict(widths)}, net, facts)], settings
 
     def _space(self, teacher: Teacher, tick: Tick) -> EncoderSpace:
         """By algorithm 1, once; what it is made of is stored."""
@@ -326,10 +327,12 @@ class _Job:
                 nets.append(each.net)
         return nets
 
-    def _document(self, teacher: Teacher, found: Sequence[_Found], settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _document(
+        self, teacher: Teacher, whole: Mapping[str, float], found: Sequence[_Found], settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Everything exported, its accuracies and latencies; what stands in compress.json."""
         self.given.tokenizer.save(self.folder / cut_subnets.TOKENIZER)
-        cuts = [cut_subnets.Cut("full", teacher.net, None)]
+        cuts = [cut_subnets.Cut("full", teacher.net, whole)]
         for i, (each, net) in enumerate(zip(found, self._tuned(teacher, found), strict=True)):
             cuts.append(cut_subnets.Cut(f"subnet-{i}", net, each.facts))
         mixing = None if self.asked.mixed is None else Mixing(self.asked.mixed, self._grid.sizes, self._pricing)

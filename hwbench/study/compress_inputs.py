@@ -104,7 +104,7 @@ def check_parts(method: str, space_cost: str, importance: str, rule: str, teache
 def read_inputs(model: Path, paths: Mapping[str, Path]) -> Inputs:
     """Model and sentences, checked before anything long begins."""
     config = read_config(model)
-    tokenizer = FolderTokenizer(model, config.positions)
+    tokenizer = FolderTokenizer(model, config.positions, config.vocabulary)
     sentences: dict[str, Sentences] = {name: read(path) for name, path in paths.items()}
     classes = classes_of(*sentences.values())
     data = {name: encoded(each, classes, tokenizer.encode, tokenizer.padding) for name, each in sentences.items()}
@@ -131,9 +131,11 @@ def claim(folder: Path, asked: Asked) -> None:
     """Makes the folder this job's own, or recognises it as such.
 
     Raises:
-        UsageError: it holds another one; the message says in what they differ.
+        UsageError: it is a file, or holds another job; the message says in what they differ.
     """
     path, now = folder / SETTINGS, asdict(asked)
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; choose another --out.")
     if not path.exists():
         write_json(path, now)
         return

@@ -43,8 +43,8 @@ class Cut:
 
     name: str
     net: ElasticEncoder
-    facts: Mapping[str, Any] | None
-    """What the search said of it; nothing of the full one."""
+    facts: Mapping[str, Any]
+    """What is predicted of it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _document(
     off: float,
     mixture: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    widths, facts = each.net.widths, each.facts or {}
+    widths = each.net.widths
     return {
         "name": each.name,
         "architecture": {"depth": widths.depth, **{name: list(value) for name, value in asdict(widths).items()}},
@@ -146,7 +146,7 @@ def _document(
         "accuracy": dict(accuracy),
         "differs_by": off,
         **({} if mixture is None else {"mixture": dict(mixture)}),
-        "latency_ms": {"predicted": facts.get(LATENCY), "upper": facts.get(UPPER), "measured": {}},
+        "latency_ms": {"predicted": each.facts[LATENCY], "upper": each.facts[UPPER], "measured": {}},
     }
 
 

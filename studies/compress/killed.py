@@ -21,6 +21,7 @@ import numpy as np
 
 from hwbench.core.errors import MeasurementError
 from hwbench.core.files import read_json
+from hwbench.space.architectures import RESULT_NAME
 from studies.compress import material
 from studies.harness import Run
 
@@ -36,7 +37,8 @@ def kill(run: Run) -> dict[str, Any]:
     material.material(run)
     moments, rng = [], np.random.default_rng(7)
     folders = {name: material.place(run, f"kill-{name}") for name in ("whole", "killed")}
-    _child(run, folders["whole"]).wait()
+    if _child(run, folders["whole"]).wait() != 0:
+        raise MeasurementError("What is to be killed does not end by itself.")
     for file in FILES:
         for _ in range(KILLS):
             child, path = _child(run, folders["killed"]), folders["killed"] / file
@@ -50,7 +52,7 @@ def kill(run: Run) -> dict[str, Any]:
     if _child(run, folders["killed"]).wait() != 0:
         raise MeasurementError("What was killed does not end.")
     hashes = {name: {file: _sha256(folder / file) for file in FILES} for name, folder in folders.items()}
-    fronts = {name: read_json(folder / "search" / "result.json", "search result") for name, folder in folders.items()}
+    fronts = {name: read_json(folder / "search" / RESULT_NAME, "search result") for name, folder in folders.items()}
     return {
         "sentences": TINY_SENTENCES if run.tiny else SENTENCES,
         "kills": moments,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,9 +81,26 @@ def test_what_is_written_runs_with_its_own_tokenizer_and_is_as_accurate_as_state
     assert found["architecture"].keys() == {"depth", "heads", "hidden"}
     assert found["differs_by"] <= 1e-5
     assert found["latency_ms"]["upper"] >= found["latency_ms"]["predicted"] > 0
+    full, budget = document["full"]["latency_ms"], document["budget"]
+    assert full["upper"] >= full["predicted"] == pytest.approx(budget["ms"] / budget["factor"], rel=1e-3)
     for form in ("fp32", "int8"):
+        assert full["measured"][form]["min"] > 0
         assert found["latency_ms"]["measured"][form]["min"] > 0
         assert found["latency_ms"]["measured"][form]["of_full"]["ratio"] > 0
+
+
+def test_a_program_that_knows_compress_json_alone_finds_the_accuracies_stated(job, done):
+    """One sentence at a time, where we judge batches: in int8 a rounding may fall the other way, of one sentence in thirty."""
+    out, document = done
+    words = [Path(__file__).with_name("consumer.py"), out / "compress.json", *(f"{n}={job[n]}" for n in ("dev", "test"))]
+    told = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout.splitlines()[-1])
+    assert list(found) == ["full", *(each["name"] for each in document["subnets"])]
+    for each in (document["full"], *document["subnets"]):
+        assert found[each["name"]].keys() == each["accuracy"].keys() == {"fp32", "int8"}
+        assert found[each["name"]]["fp32"] == pytest.approx(each["accuracy"]["fp32"])
+        assert found[each["name"]]["int8"] == pytest.approx(each["accuracy"]["int8"], abs=100 / 30 + 1e-9)
 
 
 def test_the_space_has_the_full_encoder_and_every_subnet_found(done):

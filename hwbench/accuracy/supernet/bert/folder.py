@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,11 @@ def read_config(folder: str | Path) -> EncoderConfig:
         raise UsageError(f"{path} has {positions} positions; known here are absolute ones.")
     if stored.get("hidden_act") not in ACTIVATIONS:
         raise UsageError(f"{path} has the activation '{stored.get('hidden_act')}'; known here are: {', '.join(ACTIVATIONS)}.")
+    if stored.get("is_decoder"):
+        raise UsageError(f"{path} is a decoder: its tokens do not see later ones. Known here are encoders.")
     try:
         labels = stored.get("id2label") or {}
-        return EncoderConfig(
+        config = EncoderConfig(
             vocabulary=int(stored["vocab_size"]),
             positions=int(stored["max_position_embeddings"]),
             dim=int(stored["hidden_size"]),
@@ -102,6 +104,11 @@ def read_config(folder: str | Path) -> EncoderConfig:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is no configuration of a {FAMILY} model ({type(error).__name__}: {error}).") from None
+    sizes = {name: value for name, value in asdict(config).items() if isinstance(value, int)}
+    if min(sizes.values()) < 1 or config.dim % config.heads:
+        told = ", ".join(f"{name} {value}" for name, value in sizes.items())
+        raise DataError(f"{path} is no network: sizes are at least 1, and heads divide the dim ({told}).")
+    return config
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ def read_weights(folder: str | Path, config: EncoderConfig) -> Pretrained:
 
     Raises:
         UsageError: there is no model.safetensors.
-        DataError: it lacks weights, or they have other shapes than the configuration says.
+        DataError: it lacks weights, has more layers than the configuration says, or weights that are no numbers.
     """
     path = Path(folder) / WEIGHTS
     stored = _stored(path)
@@ -134,7 +141,11 @@ def read_weights(folder: str | Path, config: EncoderConfig) -> Pretrained:
     missing = [name for name in (*names.values(), segments) if name not in stored]
     if missing:
         raise DataError(f"{path} lacks {len(missing)} weights that its configuration asks for, the first: {missing[0]}.")
+    if further := [name for name in stored if name.startswith(f"{prefix}encoder.layer.{config.layers}.")]:
+        raise DataError(f"{path} has more layers than the {config.layers} that its configuration says: {further[0]}.")
     weights = {ours: stored[theirs].float() for ours, theirs in names.items()}
+    if wrong := [names[ours] for ours, value in weights.items() if not value.isfinite().all()]:
+        raise DataError(f"{path}: {wrong[0]} holds values that are no numbers (NaN or infinite).")
     weights["position.weight"] = weights["position.weight"] + stored[segments].float()[0]
 
     def head(name: str) -> Mapping[str, Any] | None:
@@ -149,24 +160,31 @@ def _stored(path: Path) -> dict[str, Any]:
         from safetensors.torch import load_file
     except ImportError:
         raise UsageError(f"Reading a model needs torch and safetensors. {hint(extra('compress'))}") from None
-    if not path.is_file():
-        pickled = (path.parent / "pytorch_model.bin").exists()
-        why = "; pytorch_model.bin is a pickle, which is never loaded: save the model as safetensors" if pickled else ""
-        raise UsageError(f"There is no {WEIGHTS} in {path.parent}{why}.")
+    _require(path)
     try:
         return dict(load_file(path))
     except Exception as error:  # safetensors raises its own kinds
         raise DataError(f"{path} is not readable safetensors ({error}).") from None
 
 
+def _require(path: Path) -> None:
+    """Raises UsageError where a file of the folder is missing."""
+    if path.is_file():
+        return
+    pickled = path.name == WEIGHTS and (path.parent / "pytorch_model.bin").exists()
+    why = "; pytorch_model.bin is a pickle, which is never loaded: save the model as safetensors" if pickled else ""
+    raise UsageError(f"There is no {path.name} in {path.parent}{why}.")
+
+
 class FolderTokenizer:
     """The tokenizer of a folder, with padding switched off: batches pad themselves."""
 
-    def __init__(self, folder: str | Path, positions: int) -> None:
-        """Takes the folder, and how many tokens the model can read.
+    def __init__(self, folder: str | Path, positions: int, vocabulary: int) -> None:
+        """Takes the folder, how many tokens the model can read at a time, and how many it knows.
 
         Raises:
             UsageError: there is no tokenizer, or `transformers` is not installed.
+            DataError: it cannot be read, or tells tokens that the model does not know.
         """
         place = Path(folder)
         if not any((place / name).is_file() for name in TOKENIZER):
@@ -180,6 +198,10 @@ class FolderTokenizer:
         except Exception as error:  # whatever a damaged file makes it raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise DataError(f"The tokenizer of {place} cannot be read: {reason}") from None
+        if (last := max(self._tokenizer.get_vocab().values())) >= vocabulary:
+            raise DataError(
+                f"The tokenizer of {place} is another model's: it tells tokens up to {last}, the model knows {vocabulary}."
+            )
         self._positions = positions
 
     @property
@@ -207,8 +229,7 @@ def fingerprint_of(folder: str | Path) -> str:
     digest = hashlib.sha256()
     for name in (CONFIG, WEIGHTS):
         path = Path(folder) / name
-        if not path.is_file():
-            raise UsageError(f"There is no {name} in {folder}.")
+        _require(path)
         with path.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]

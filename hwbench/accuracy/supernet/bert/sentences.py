@@ -2,11 +2,13 @@
 
     sentence<TAB>label                       or       sentence1<TAB>sentence2<TAB>label
 
-Columns are found by their names; others are passed over. Nothing is quoted. Labels are any strings or numbers.
+Columns are found by their names; others are passed over. Nothing is quoted. Labels are any strings or numbers, but names of
+classes: scores, of which every sentence has one of its own, are refused.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ import numpy as np
 from hwbench.core.errors import UsageError
 
 SINGLE, PAIR, LABEL = ("sentence",), ("sentence1", "sentence2"), "label"
+SCORES = 20
+"""Labels with fractions that are still taken as classes (0.5, 1, 1.5 ...); more of them are scores."""
 CHUNK = 50
 """Batches whose sentences are sorted by length together: enough for little padding, few enough for order to stay random."""
 
@@ -43,9 +47,10 @@ class Sentences:
 
 def _rank(label: str) -> tuple[int, float, str]:
     try:
-        return 0, float(label), label
+        value = float(label)
     except ValueError:
-        return 1, 0.0, label
+        value = math.nan
+    return (0, value, label) if math.isfinite(value) else (1, 0.0, label)  # "nan" as a number would have no place in an order
 
 
 def read(path: str | Path) -> Sentences:
@@ -60,6 +65,8 @@ def read(path: str | Path) -> Sentences:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise UsageError(f"Cannot read the sentences of {place}: {reason}.") from None
+    if lines == [""]:
+        raise UsageError(f"{place} is empty.")
     header = lines[0].rstrip("\r").split("\t")
     columns = next((names for names in (SINGLE, PAIR) if {*names, LABEL} <= set(header)), None)
     if columns is None:
@@ -84,11 +91,23 @@ def classes_of(train: Sentences, *others: Sentences) -> tuple[str, ...]:
     """The classes, in the order of the logits.
 
     Raises:
-        UsageError: there is one class only, or a file has a label, or a number of sentences per row, that `train` lacks.
+        UsageError: there is one class only, labels are no classes, or a file has a label, or a number of sentences per row,
+            that `train` lacks.
     """
     classes = train.classes
     if len(classes) < 2:
         raise UsageError(f"All sentences of {train.path} are labelled '{classes[0]}'; at least two classes are needed.")
+    if 2 * len(classes) > len(train):
+        raise UsageError(
+            f"{train.path} has {len(classes)} labels for {len(train)} sentences ({', '.join(classes[:5])}, ...): a class needs "
+            "at least two sentences on average."
+        )
+    ranks = [_rank(label) for label in classes]
+    if len(classes) > SCORES and all(kind == 0 for kind, *_ in ranks) and any(value % 1 for _, value, _ in ranks):
+        raise UsageError(
+            f"The labels of {train.path} are scores: {len(classes)} different numbers ({', '.join(classes[:5])}, ...). Classes "
+            "are learnt here, no scores: round them, so that a number stands for a class."
+        )
     for other in others:
         foreign = [label for label in other.classes if label not in classes]
         if foreign:

@@ -79,7 +79,7 @@ def tsv(path: Path, n: int, seed: int) -> Path:
 
 def data(folder: Path, n: int = 96, seed: int = 1) -> Encoded:
     """As token ids, by the folder's tokenizer."""
-    reader = FolderTokenizer(folder, POSITIONS)
+    reader = FolderTokenizer(folder, POSITIONS, len(WORDS))
     found = lines(n, seed)
     told = Sentences(folder, tuple((text,) for text, _ in found), tuple(label for _, label in found))
     return encoded(told, CLASSES, reader.encode, reader.padding)

@@ -167,12 +167,19 @@ def test_models_that_are_not_known_are_refused_in_one_line(folder, tmp_path):
         ({"model_type": "gpt2"}, "family 'gpt2'; known here is: bert"),
         ({"hidden_act": "gelu_new"}, "activation 'gelu_new'"),
         ({"position_embedding_type": "relative_key"}, "relative_key positions"),
+        ({"is_decoder": True}, "is a decoder: its tokens do not see later ones"),
     ):
         with pytest.raises(UsageError, match=said):
             read_config(changed(folder, tmp_path, str(len(said)), **values))
     deeper = changed(folder, tmp_path, "deeper", num_hidden_layers=3)
     with pytest.raises(DataError, match=r"lacks 16 weights .* the first: bert.encoder.layer.2"):
         ElasticEncoder.pretrained(deeper, encoders.CLASSES)
+    shallower = changed(folder, tmp_path, "shallower", num_hidden_layers=1)
+    with pytest.raises(DataError, match=r"more layers than the 1 that its configuration says: bert.encoder.layer.1"):
+        ElasticEncoder.pretrained(shallower, encoders.CLASSES)
+    for values in ({"num_hidden_layers": 0}, {"num_attention_heads": 5}):
+        with pytest.raises(DataError, match="is no network: sizes are at least 1, and heads divide the dim"):
+            read_config(changed(folder, tmp_path, *values, **values))
     wider = changed(folder, tmp_path, "wider", intermediate_size=128)
     with pytest.raises(UsageError, match=r"layers.0.up.weight is \(64, 32\), its configuration says \(128, 32\)"):
         ElasticEncoder.pretrained(wider, encoders.CLASSES)
@@ -182,21 +189,36 @@ def test_folders_that_lack_a_part_are_refused_in_one_line(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "tokenizer.json").unlink()
     with pytest.raises(UsageError, match=r"no tokenizer in .*: it needs tokenizer.json or vocab.txt"):
-        FolderTokenizer(copy, encoders.POSITIONS)
+        FolderTokenizer(copy, encoders.POSITIONS, len(encoders.WORDS))
     (copy / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(DataError, match="not readable safetensors"):
         read_weights(copy, encoders.CONFIG)
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
-    with pytest.raises(UsageError, match="is a pickle, which is never loaded"):
-        read_weights(copy, encoders.CONFIG)
-    with pytest.raises(UsageError, match=r"There is no model.safetensors in"):
-        fingerprint_of(copy)
+    for reading in (lambda: read_weights(copy, encoders.CONFIG), lambda: fingerprint_of(copy)):
+        with pytest.raises(UsageError, match=r"There is no model.safetensors in .*is a pickle, which is never loaded"):
+            reading()
     with pytest.raises(UsageError, match=r"no model configuration at"):
         read_config(tmp_path)
 
 
+def test_weights_that_are_no_numbers_are_refused(folder, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    weights = load_file(copy / "model.safetensors")
+    weights["bert.encoder.layer.1.output.dense.bias"][3] = float("nan")
+    save_file(weights, copy / "model.safetensors")
+    with pytest.raises(DataError, match=r"bert.encoder.layer.1.output.dense.bias holds values that are no numbers"):
+        read_weights(copy, encoders.CONFIG)
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder):
+    with pytest.raises(DataError, match=f"it tells tokens up to {len(encoders.WORDS) - 1}, the model knows 9"):
+        FolderTokenizer(folder, encoders.POSITIONS, 9)
+
+
 def test_texts_are_cut_to_what_the_model_can_read_and_pairs_are_read_together(folder):
-    reader = FolderTokenizer(folder, encoders.POSITIONS)
+    reader = FolderTokenizer(folder, encoders.POSITIONS, len(encoders.WORDS))
     (long,) = reader.encode([(" ".join(["film"] * 100),)])
     assert len(long) == encoders.POSITIONS
     (pair,) = reader.encode([("the film", "it was great")])

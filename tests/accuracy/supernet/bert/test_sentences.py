@@ -27,14 +27,15 @@ def test_pairs(tmp_path):
 
 
 def test_numbers_are_ordered_by_size_and_strings_behind_them(tmp_path):
-    rows = "".join(f"s\t{label}\n" for label in ("10", "9", "b", "a", "-1", "2.5"))
-    assert read(file(tmp_path, "sentence\tlabel\n" + rows)).classes == ("-1", "2.5", "9", "10", "a", "b")
+    rows = "".join(f"s\t{label}\n" for label in ("10", "9", "nan", "b", "a", "-1", "2.5"))
+    assert read(file(tmp_path, "sentence\tlabel\n" + rows)).classes == ("-1", "2.5", "9", "10", "a", "b", "nan")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("text\tlabel\na\t1\n", "starts with the columns text, label; it needs a header with sentence"),
+        ("", "some.tsv is empty"),
         ("sentence\tlabel\n", "has a header and no sentences"),
         ("sentence\tlabel\na\t1\nb\n", "line 3: 1 columns, the header has 2"),
         ("sentence\tlabel\na\t1\nb\t \n", "line 3: the label is empty"),
@@ -54,7 +55,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 
 def test_labels_must_be_those_of_the_training(tmp_path):
-    train = read(file(tmp_path, "sentence\tlabel\na\tx\nb\ty\n", "train.tsv"))
+    train = read(file(tmp_path, "sentence\tlabel\na\tx\nb\ty\nc\tx\nd\ty\n", "train.tsv"))
     assert classes_of(train, read(file(tmp_path, "sentence\tlabel\na\ty\n", "dev.tsv"))) == ("x", "y")
     with pytest.raises(UsageError, match=r"other.tsv has the label 'z', which .*train.tsv has not; its labels are x, y"):
         classes_of(train, read(file(tmp_path, "sentence\tlabel\na\tz\n", "other.tsv")))
@@ -62,6 +63,25 @@ def test_labels_must_be_those_of_the_training(tmp_path):
         classes_of(train, read(file(tmp_path, "sentence1\tsentence2\tlabel\na\tb\tx\n", "pairs.tsv")))
     with pytest.raises(UsageError, match=r"All sentences of .* are labelled 'x'"):
         classes_of(read(file(tmp_path, "sentence\tlabel\na\tx\nb\tx\n", "one.tsv")))
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([f"{n / 7:.3f}" for n in range(30)] * 3, r"are scores: 30 different numbers \(0.000, 0.143, .*round them"),
+        ([f"id{n}" for n in range(30)], r"has 30 labels for 30 sentences \(id0, id1, .*at least two sentences"),
+        ([str(n) for n in range(30)] * 3, None),
+        (["0.5", "1", "1.5"] * 3, None),
+        (["very good", "not so good"] * 3, None),
+    ],
+)
+def test_labels_are_classes_and_no_scores(tmp_path, labels, said):
+    train = read(file(tmp_path, "sentence\tlabel\n" + "".join(f"a\t{label}\n" for label in labels)))
+    if said is None:
+        assert set(classes_of(train)) == set(labels)
+    else:
+        with pytest.raises(UsageError, match=said):
+            classes_of(train)
 
 
 def some(n: int, seed: int = 0) -> Encoded:
