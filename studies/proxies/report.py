@@ -296,13 +296,15 @@ def tried_again(found: Mapping[str, Any]) -> list[str]:
 
 
 def ahead(found: Mapping[str, Any]) -> list[str]:
-    """Our own score on the second halves."""
-    sizes = ", ".join(f"{n} networks of {name}" for name, n in found["networks"].items())
-    ordered = sorted(found["ahead"].items(), key=lambda item: known(item[1]["difference"][0]))
-    rows = [
-        [name, len(each["tables"]), interval(each["difference"]), len(each["within tables"]), interval(each["within"])]
-        for name, each in ordered
-    ]
+    """Our own score on networks that did not choose it."""
+    parts = [markdown.heading("Our own score: judged on the second halves", 2), *_ahead(found)]
+    if found.get("unseen", {}).get("networks"):
+        parts += [markdown.heading("Our own score: on tables that chose nothing", 2), *_ahead(found["unseen"])]
+        parts += [markdown.heading("Our own score: on all networks that chose nothing", 2), *_differences(found["all"])]
+    return parts
+
+
+def _ahead(found: Mapping[str, Any]) -> list[str]:
     tables = list(found["tables"])
     scores = dict.fromkeys(name for table in tables for name in found["tables"][table])
     taus = [
@@ -316,16 +318,25 @@ def ahead(found: Mapping[str, Any]) -> list[str]:
         ]
         for score in scores
     ]
+    head = ["score", *tables, *(f"{table} within" for table in tables)]
+    return [*_differences(found), "Taus on these networks:", markdown.table(head, taus)]
+
+
+def _differences(found: Mapping[str, Any]) -> list[str]:
+    """To every other score, mean over the tables that have it."""
+    sizes = ", ".join(f"{n} networks of {name}" for name, n in found["networks"].items())
+    ordered = sorted(found["ahead"].items(), key=lambda item: known(item[1]["difference"][0]))
+    rows = [
+        [name, len(each["tables"]), interval(each["difference"]), len(each["within tables"]), interval(each["within"])]
+        for name, each in ordered
+    ]
     behind = [name for name, each in ordered if not known(each["difference"][1]) > 0]
     words = f"not ahead of {', '.join(behind)}" if behind else f"ahead of all {len(ordered)}"
     if partly := [name for name, each in ordered if len(each["tables"]) < len(found["tables"])]:
-        words += f" (not scored on every table yet: {', '.join(partly)})"
+        words += f" (not scored on every table: {', '.join(partly)})"
     return [
-        markdown.heading("Our own score: judged on the second halves", 2),
         f"{sizes}. `hwbench` is {words}, by mean difference over tables (interval above 0).",
         markdown.table(["score", "tables", "hwbench minus it", "tables with cells", "the same within cells"], rows),
-        "Taus on the second halves:",
-        markdown.table(["score", *tables, *(f"{table} within" for table in tables)], taus),
     ]
 
 

@@ -216,8 +216,10 @@ def tried_again(run: Run) -> dict[str, Any]:
 
 
 def verdict(run: Run) -> dict[str, Any]:
-    """Our own score beside every other one on the second halves."""
-    return own_score.verdict(_chosen_on(run))
+    """Our own score beside every other one on networks that did not choose it."""
+    chosen_on = _chosen_on(run)
+    unseen = {name: each for name, each in views(run).items() if name not in chosen_on and own_score.NAME in each.scores}
+    return own_score.verdict(chosen_on, unseen)
 
 
 def _chosen_on(run: Run) -> dict[str, View]:
