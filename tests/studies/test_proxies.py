@@ -201,7 +201,7 @@ def test_our_score_is_judged_by_second_halves_and_by_the_whole_of_tables_that_ch
     chosen, whole = known(40), known(24, "cifar10")
     own, noise = (each.accuracies["top"] for each in (chosen, whole))
     rng = np.random.default_rng(2)
-    first, second = halves(chosen)
+    first, _ = halves(chosen)
     misled = np.where(np.isin(np.arange(40), first), rng.standard_normal(40), own)
     one = View(chosen, {"hwbench": misled, "params": rng.standard_normal(40)}, resamples=100)
     other = View(whole, {"hwbench": noise, "params": -noise, "naswot": rng.standard_normal(24)}, resamples=100)
