@@ -16,7 +16,7 @@ from hwbench.core.errors import UsageError
 from hwbench.network import torch_view
 from hwbench.network.graph import Network
 from hwbench.network.graph import Tensor as Declared
-from hwbench.network.op.base import network_parameters, op_of
+from hwbench.network.op.base import network_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,10 +144,10 @@ def _of_samples(
     if step.spec.op in LINEAR:
         found: Tensor = back[0].flatten(1, -2).mT @ given[0].flatten(1, -2)
         return found
-    op, each = op_of(step.spec), []
+    each = []
     for i in range(len(back[0])):
         leaf = own[at].detach().requires_grad_()
-        made = op.compute(torch, step.spec, [x[i : i + 1] for x in given], [*own[:at], leaf, *own[at + 1 :]])
+        made = torch_view.computed(step, [x[i : i + 1] for x in given], [*own[:at], leaf, *own[at + 1 :]])
         each.append(torch.autograd.grad(made, leaf, [x[i : i + 1] for x in back])[0])
     stacked: Tensor = torch.stack(each)
     return stacked

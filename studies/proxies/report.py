@@ -155,37 +155,36 @@ def apart(about: str, minus: str) -> Callable[[str, Mapping[str, Any]], list[str
 
 def seeds(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 16."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "weight seeds"):
         rows = [
             [name, ", ".join(map(number, row["taus"])), number(row["deviation"]), number(row["tau_between_seeds"])]
             for name, row in each.items()
             if isinstance(row, dict)
         ]
-        parts = [
-            markdown.heading(title, 3),
+        parts += [
             f"{table}: another data seed changes the terms by {each['data_seed_changes_by']:g} ({verdict(each['holds'])}, "
             "trivially: the input is constant). Other seeds of the weights:",
             markdown.table(["score", "tau by seed", "deviation", "tau between seeds"], rows, texts=2),
         ]
-    return parts
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def initialisations(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 17."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "initialisations"):
         ordered = sorted(each["rows"].items(), key=lambda item: -known(item[1]["tau"][0]))
         keys = ("tau", "normal_minus_it", "given_width", "dss")
         rows = [[name, *(interval(row[key]) for key in keys), number(row["with_width"])] for name, row in ordered]
         head = ["initialisation", "DSS++", "normal minus it", "given width", "DSS", "with width"]
-        parts = [markdown.heading(title, 3), f"{table}: {verdict(each['holds'])}.", markdown.table(head, rows)]
-    return parts
+        parts += [f"{table}: {verdict(each['holds'])}.", markdown.table(head, rows)]
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def inputs(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 18, inputs."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "inputs"):
         rows = [
             [
@@ -199,12 +198,11 @@ def inputs(title: str, found: Mapping[str, Any]) -> list[str]:
             for name, taus in each["taus"].items()
         ]
         head = ["input", "draws", "mean tau of DSS++", "least", "most", "draws that ones beat"]
-        parts = [
-            markdown.heading(title, 3),
+        parts += [
             f"{table}: {verdict(each['holds'])} (interval above 0 in every draw); order {', '.join(each['order'])}.",
             markdown.table(head, rows),
         ]
-    return parts
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def _above(differences: Sequence[Sequence[float]] | None) -> str:
@@ -213,15 +211,14 @@ def _above(differences: Sequence[Sequence[float]] | None) -> str:
 
 def losses(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 18, losses."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "losses"):
         rows = [[name, interval(tau), interval(each["differences"].get(name, NOTHING))] for name, tau in each["taus"].items()]
-        parts = [
-            markdown.heading(title, 3),
+        parts += [
             f"{table}: {verdict(each['holds'])} (|difference| below {LOSS_BOUND}).",
             markdown.table(["loss", "tau of DSS++", "minus that of the sum"], rows),
         ]
-    return parts
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def best_of_n(title: str, found: Mapping[str, Any]) -> list[str]:

@@ -228,7 +228,7 @@ def test_a_trial_run_from_scores_to_report_and_its_terms_elsewhere(made_up, tmp_
     monkeypatch.setattr(NetworkScores, "_ask", lambda self, keys: pytest.fail("measured twice"))
     elsewhere = tmp_path / "elsewhere"
     assert STUDY.main([*words, "--out", str(elsewhere), "--terms", str(out / "terms.parquet"), "--stage", "autoformer dss",
-                       "--stage", "losses", "--stage", "autoformer parts"]) == 0  # fmt: skip
+                       "--stage", "autoformer losses", "--stage", "autoformer parts"]) == 0  # fmt: skip
 
 
 # A second try
