@@ -1,6 +1,6 @@
 """Does pruning hurt MLPs more than attention (claim 15 of the digest)?
 
-    python -m studies.pruning --datasets DIR --own reports/own-benchmark-2026-11-18 --out reports/pruning-DATE
+    python -m studies.pruning --datasets DIR --own reports/own-benchmark-2026-11-19 --out reports/pruning-DATE
 
 T-Razor argues from five networks that MLPs feel pruning and attention does not. Here networks of our own benchmark, with the
 trained weights of its supernet, lose the smallest weights of all attention blocks, or of all MLPs, by magnitude; nothing is
@@ -117,7 +117,7 @@ STUDY = Study(
         Option(
             "datasets", os.environ.get("HWBENCH_DATASETS"), "folder of data sets (else HWBENCH_DATASETS)", Path, fixed=False
         ),
-        Option("own", ROOT / "reports" / "own-benchmark-2026-11-18", "folder of our own benchmark", Path, fixed=False),
+        Option("own", ROOT / "reports" / "own-benchmark-2026-11-19", "folder of our own benchmark", Path, fixed=False),
     ),
     anywhere=True,
 )

@@ -21,6 +21,9 @@ from hwbench.network.op.base import network_parameters
 if TYPE_CHECKING:
     from torch import Tensor
 
+Loss = Callable[[Any, Any], Any]
+"""(logits, labels) -> a number per sample."""
+LINEAR = frozenset({"linear", "linear_unbiased"})
 INPUTS = ("ones", "noise", "uniform")
 """All ones (as word ids: the word 1 everywhere); N(0, 1); U(0, 1). Word ids are drawn evenly under both of these."""
 
@@ -93,21 +96,30 @@ class FreshNetwork:
         weights.update({name: weights[name].detach().requires_grad_() for name in names})
         return weights, [weights[name] for name in names]
 
-    def cross_entropy_gradients(self, names: Sequence[str]) -> list[Tensor]:
-        """Of the mean cross-entropy of the batch."""
-        torch = torch_view.imported()
-        weights, leaves = self.leaves(names)
-        logits = self.logits(weights, self.inputs())
-        loss = torch.nn.functional.cross_entropy(logits, self.labels(logits.shape[1]))
-        return gradients(loss, leaves)
+    def sample_gradients(self, of: Loss) -> Iterator[tuple[str, Tensor]]:
+        """Layer by layer: its name, and the gradient of every sample's loss, [samples, *weight].
 
-    def sample_gradients(self, names: Sequence[str], of: Callable[[Tensor, Tensor], Tensor]) -> Iterator[list[Tensor]]:
-        """For one sample after the other: gradients of `of(its logits, its label)`."""
-        inputs = self.inputs()
-        for at in range(self.start.batch):
-            weights, leaves = self.leaves(names)
-            logits = self.logits(weights, [each[at : at + 1] for each in inputs])
-            yield gradients(of(logits, self.labels(logits.shape[1])[at : at + 1]), leaves)
+        One pass forward and one backward with all samples in them: samples do not meet, so what a layer was given and what
+        came back to it hold the gradient of each. Only one layer's are there at a time.
+        """
+        layers = set(self.layers)
+        seen: list[tuple[torch_view.Step, list[Tensor], list[Tensor]]] = []
+
+        def watch(step: torch_view.Step, given: Sequence[Any], made: Sequence[Any]) -> None:
+            if layers.intersection(step.parameters):
+                for each in made:
+                    if not each.requires_grad:
+                        each.requires_grad_()  # the first with weights: from here on, what comes back is told
+                seen.append((step, [each.detach() for each in given], list(made)))
+
+        logits = self.logits(self.weights, self.inputs(), watch)
+        loss = of(logits, self.labels(logits.shape[1])).sum()
+        back = iter(gradients(loss, [each for _, _, made in seen for each in made]))
+        for step, given, made in seen:
+            own, slopes = [self.weights[name] for name in step.parameters], [next(back) for _ in made]
+            for at, name in enumerate(step.parameters):
+                if name in layers:
+                    yield name, _of_samples(step, given, own, at, slopes)
 
     def by_node(self, values: Mapping[str, float]) -> dict[str, float]:
         """Values of parameters, added up over the nodes of the network."""
@@ -122,6 +134,23 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], **how: Any) -> list[Tensor
     torch = torch_view.imported()
     found = torch.autograd.grad(loss, leaves, allow_unused=True, **how)
     return [torch.zeros_like(leaf) if each is None else each for leaf, each in zip(leaves, found, strict=True)]
+
+
+def _of_samples(
+    step: torch_view.Step, given: Sequence[Tensor], own: Sequence[Tensor], at: int, back: Sequence[Tensor]
+) -> Tensor:
+    """Gradients of a primitive's weight, one per sample, from what it was given and what came back."""
+    torch = torch_view.imported()
+    if step.spec.op in LINEAR:
+        found: Tensor = back[0].flatten(1, -2).mT @ given[0].flatten(1, -2)
+        return found
+    each = []
+    for i in range(len(back[0])):
+        leaf = own[at].detach().requires_grad_()
+        made = torch_view.computed(step, [x[i : i + 1] for x in given], [*own[:at], leaf, *own[at + 1 :]])
+        each.append(torch.autograd.grad(made, leaf, [x[i : i + 1] for x in back])[0])
+    stacked: Tensor = torch.stack(each)
+    return stacked
 
 
 def sum_of(values: Tensor) -> float:

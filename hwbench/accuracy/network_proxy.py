@@ -42,7 +42,7 @@ class Measured:
 
     terms: Mapping[str, float]
     blocks: Mapping[str, float] = field(default_factory=dict)
-    """Node of the network -> its share, where the proxy tells blocks apart."""
+    """Node of the network -> its share, where the proxy tells blocks apart (`NetworkProxy.blocks`)."""
 
     def complaint(self) -> str | None:
         """Why it is no score."""
@@ -99,6 +99,10 @@ class NetworkProxy:
         """Scores of several networks; the only term, unless a proxy says otherwise."""
         (values,) = terms.values()
         return values
+
+    def blocks(self, found: Measured) -> Mapping[str, float]:
+        """Node -> its share in the score; all that was told, unless a proxy says otherwise."""
+        return found.blocks
 
     def exact(self) -> NetworkProxy | None:
         """Of a proxy that takes a shortcut: the one that does not."""
@@ -163,7 +167,7 @@ class NetworkScores:
     def by_node(self, population: Population) -> dict[str, np.ndarray]:
         """Node -> its share in what was measured of every network; NaN where that lacks it, or has no terms."""
         found = [self._known.get(key) for key in self._keys(population)]
-        blocks = [each.blocks if isinstance(each, Measured) else {} for each in found]
+        blocks = [self.proxy.blocks(each) if isinstance(each, Measured) else {} for each in found]
         nodes = dict.fromkeys(node for each in blocks for node in each)
         if not nodes and any(isinstance(each, Measured) for each in found):
             raise UsageError(f"{self.proxy.name} tells no blocks apart.")

@@ -102,7 +102,7 @@ def _scored(part: Any, known: Architectures, workspace: str | Path, asking: Aski
         "start": part.identity,
         "notes": scores.notes(),
         "terms": [dict(each.terms) if isinstance(each, Measured) else None for each in measured],
-        "blocks": [dict(each.blocks) if isinstance(each, Measured) else None for each in measured],
+        "blocks": [dict(part.blocks(each)) if isinstance(each, Measured) else None for each in measured],
     }
 
 

@@ -109,21 +109,31 @@ def run(
     Raises:
         UsageError: an op has no torch form.
     """
-    torch = imported()
     known = {tensor.name: value for tensor, value in zip(network.inputs, inputs, strict=True)}
     primitives, outputs = steps(network)
     for step in primitives:
-        op, given = op_of(step.spec), [known[name] for name in step.inputs]
-        if not hasattr(op, "compute"):
-            raise UsageError(f"{step.spec.op} has no torch form: its class lacks compute(torch, spec, inputs, weights).")
+        given = [known[name] for name in step.inputs]
         own = [weights[name] for name in step.parameters]
         if precision is not None:
             given, own = ([_cast(each, precision(step)) for each in values] for values in (given, own))
-        made = op.compute(torch, step.spec, given, own)
+        made = computed(step, given, own)
         if watch is not None:
             made = watch(step, given, made) or made
         known.update(zip(step.outputs, made, strict=True))
     return [known[name] for name in outputs]
+
+
+def computed(step: Step, inputs: Sequence[Any], weights: Sequence[Any]) -> Sequence[Any]:
+    """What one primitive makes.
+
+    Raises:
+        UsageError: it has no torch form.
+    """
+    op = op_of(step.spec)
+    if not hasattr(op, "compute"):
+        raise UsageError(f"{step.spec.op} has no torch form: its class lacks compute(torch, spec, inputs, weights).")
+    made: Sequence[Any] = op.compute(imported(), step.spec, inputs, weights)
+    return made
 
 
 def _cast(value: Any, dtype: Any) -> Any:

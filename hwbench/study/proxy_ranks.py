@@ -67,7 +67,7 @@ def validate_proxies(
     scores = {name: np.array([np.nan if v is None else v for v in told["scores"]], float) for name, told in done.items()}
     published = {f"published {name}": values[mine] for name, values in known.published.items()}
     return {
-        "table": table,
+        "table": registry.shown("benchmark", table),
         "accuracy_unit": rows.unit,
         "space": known.space.name,
         "networks": len(mine),

@@ -174,7 +174,7 @@ class Plan:
         """What is the same for all searches."""
         pool = pool_of(self.table, self.devices[0], tables)
         return {
-            "table": self.table,
+            "table": registry.shown("benchmark", self.table),
             "data_sha256": rows.fingerprint(self.devices),
             "devices": list(self.devices),
             "costs": [name for name in self.devices if name not in rows.latency_ms],
@@ -211,7 +211,7 @@ class Plan:
         """The command line that asks for it."""
         return command(
             "validate",
-            table=self.table,
+            table=registry.shown("benchmark", self.table),
             device=[name for name in self.devices if name in rows.latency_ms],
             cost=[name for name in self.devices if name not in rows.latency_ms],
             strategy=self.strategies,

@@ -54,6 +54,8 @@ class Samples:
         drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), resamples)
         self._counts = np.concatenate([np.ones((1, n)), drawn]).astype(np.float32)
         self._cells = cells
+        self._known: dict[tuple[bytes, bytes, bool], np.ndarray] = {}
+        """What was computed: scores meet the same accuracies in many differences."""
 
     def taus(self, scores: np.ndarray, columns: Columns, within: bool = False) -> np.ndarray:
         """Mean tau with the columns: of the networks, then of every sample; networks without a score are left out."""
@@ -81,10 +83,18 @@ class Samples:
         counted = np.outer(there, there)
         if within:
             counted &= self._cells[:, None] == self._cells[None]
-        one, other = (_signs(each, counted) for each in (first, second))
-        together, own, theirs = (self._total(each) for each in (one * other, one * one, other * other))
+        one, other = (np.where(there, each, np.nan) for each in (first, second))
+        together, own, theirs = (self._signs(*pair, counted, within) for pair in ((one, other), (one, one), (other, other)))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.where((own > 0) & (theirs > 0), together / np.sqrt(own * theirs), np.nan))
+
+    def _signs(self, one: np.ndarray, other: np.ndarray, counted: np.ndarray, within: bool) -> np.ndarray:
+        """Products of signs, added up over the pairs that count."""
+        key = one.tobytes(), other.tobytes(), within
+        if key not in self._known:
+            first = _signs(one, counted)
+            self._known[key] = self._total(first * (first if other is one else _signs(other, counted)))
+        return self._known[key]
 
     def _total(self, pairs: np.ndarray) -> np.ndarray:
         """Over all pairs, as often as a sample has them; whole numbers that float32 holds exactly."""

@@ -11,6 +11,8 @@ Fixed before any accuracy of the second halves was looked at:
                 bootstrap (every table is drawn on its own, all scores on the same samples), 95 % interval. The score is ahead
                 where the interval to every other score is above 0. Single tables, and taus within cells of equal depth and
                 width, are reported, not judged.
+    unseen      Tables that chose nothing (NAS-Bench-201's cells, our own networks) are judged as a whole, in the same way, and
+                once more together with the second halves: all networks there are that chose nothing.
 """
 
 from __future__ import annotations
@@ -76,9 +78,13 @@ def _form(stages: list[list[tuple[int, int]]], a: float, b: float, early: float)
     )
 
 
-def verdict(views: Mapping[str, View]) -> dict[str, Any]:
-    """Our score beside every other one on the second halves."""
-    parts = {name: view.part(halves(view.known)[1]) for name, view in views.items()}
+def verdict(chosen_on: Mapping[str, View], unseen: Mapping[str, View]) -> dict[str, Any]:
+    """Our score beside every other one: on the second halves, on tables that chose nothing, and on both."""
+    parts = {name: view.part(halves(view.known)[1]) for name, view in chosen_on.items()}
+    return {**_judged(parts), "unseen": _judged(unseen), "all": _judged({**parts, **unseen})}
+
+
+def _judged(parts: Mapping[str, View]) -> dict[str, Any]:
     others = dict.fromkeys(name for view in parts.values() for name in view.scores if name != NAME)
     return {
         "networks": {name: len(view.known) for name, view in parts.items()},

@@ -155,37 +155,36 @@ def apart(about: str, minus: str) -> Callable[[str, Mapping[str, Any]], list[str
 
 def seeds(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 16."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "weight seeds"):
         rows = [
             [name, ", ".join(map(number, row["taus"])), number(row["deviation"]), number(row["tau_between_seeds"])]
             for name, row in each.items()
             if isinstance(row, dict)
         ]
-        parts = [
-            markdown.heading(title, 3),
+        parts += [
             f"{table}: another data seed changes the terms by {each['data_seed_changes_by']:g} ({verdict(each['holds'])}, "
             "trivially: the input is constant). Other seeds of the weights:",
             markdown.table(["score", "tau by seed", "deviation", "tau between seeds"], rows, texts=2),
         ]
-    return parts
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def initialisations(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 17."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "initialisations"):
         ordered = sorted(each["rows"].items(), key=lambda item: -known(item[1]["tau"][0]))
         keys = ("tau", "normal_minus_it", "given_width", "dss")
         rows = [[name, *(interval(row[key]) for key in keys), number(row["with_width"])] for name, row in ordered]
         head = ["initialisation", "DSS++", "normal minus it", "given width", "DSS", "with width"]
-        parts = [markdown.heading(title, 3), f"{table}: {verdict(each['holds'])}.", markdown.table(head, rows)]
-    return parts
+        parts += [f"{table}: {verdict(each['holds'])}.", markdown.table(head, rows)]
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def inputs(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 18, inputs."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "inputs"):
         rows = [
             [
@@ -199,12 +198,11 @@ def inputs(title: str, found: Mapping[str, Any]) -> list[str]:
             for name, taus in each["taus"].items()
         ]
         head = ["input", "draws", "mean tau of DSS++", "least", "most", "draws that ones beat"]
-        parts = [
-            markdown.heading(title, 3),
+        parts += [
             f"{table}: {verdict(each['holds'])} (interval above 0 in every draw); order {', '.join(each['order'])}.",
             markdown.table(head, rows),
         ]
-    return parts
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def _above(differences: Sequence[Sequence[float]] | None) -> str:
@@ -213,15 +211,14 @@ def _above(differences: Sequence[Sequence[float]] | None) -> str:
 
 def losses(title: str, found: Mapping[str, Any]) -> list[str]:
     """Claim 18, losses."""
-    parts = []
+    parts: list[str] = []
     for table, each in _each(found, "losses"):
         rows = [[name, interval(tau), interval(each["differences"].get(name, NOTHING))] for name, tau in each["taus"].items()]
-        parts = [
-            markdown.heading(title, 3),
+        parts += [
             f"{table}: {verdict(each['holds'])} (|difference| below {LOSS_BOUND}).",
             markdown.table(["loss", "tau of DSS++", "minus that of the sum"], rows),
         ]
-    return parts
+    return [markdown.heading(title, 3), *parts] if parts else []
 
 
 def best_of_n(title: str, found: Mapping[str, Any]) -> list[str]:
@@ -296,13 +293,15 @@ def tried_again(found: Mapping[str, Any]) -> list[str]:
 
 
 def ahead(found: Mapping[str, Any]) -> list[str]:
-    """Our own score on the second halves."""
-    sizes = ", ".join(f"{n} networks of {name}" for name, n in found["networks"].items())
-    ordered = sorted(found["ahead"].items(), key=lambda item: known(item[1]["difference"][0]))
-    rows = [
-        [name, len(each["tables"]), interval(each["difference"]), len(each["within tables"]), interval(each["within"])]
-        for name, each in ordered
-    ]
+    """Our own score on networks that did not choose it."""
+    parts = [markdown.heading("Our own score: judged on the second halves", 2), *_ahead(found)]
+    if found.get("unseen", {}).get("networks"):
+        parts += [markdown.heading("Our own score: on tables that chose nothing", 2), *_ahead(found["unseen"])]
+        parts += [markdown.heading("Our own score: on all networks that chose nothing", 2), *_differences(found["all"])]
+    return parts
+
+
+def _ahead(found: Mapping[str, Any]) -> list[str]:
     tables = list(found["tables"])
     scores = dict.fromkeys(name for table in tables for name in found["tables"][table])
     taus = [
@@ -316,16 +315,25 @@ def ahead(found: Mapping[str, Any]) -> list[str]:
         ]
         for score in scores
     ]
+    head = ["score", *tables, *(f"{table} within" for table in tables)]
+    return [*_differences(found), "Taus on these networks:", markdown.table(head, taus)]
+
+
+def _differences(found: Mapping[str, Any]) -> list[str]:
+    """To every other score, mean over the tables that have it."""
+    sizes = ", ".join(f"{n} networks of {name}" for name, n in found["networks"].items())
+    ordered = sorted(found["ahead"].items(), key=lambda item: known(item[1]["difference"][0]))
+    rows = [
+        [name, len(each["tables"]), interval(each["difference"]), len(each["within tables"]), interval(each["within"])]
+        for name, each in ordered
+    ]
     behind = [name for name, each in ordered if not known(each["difference"][1]) > 0]
     words = f"not ahead of {', '.join(behind)}" if behind else f"ahead of all {len(ordered)}"
     if partly := [name for name, each in ordered if len(each["tables"]) < len(found["tables"])]:
-        words += f" (not scored on every table yet: {', '.join(partly)})"
+        words += f" (not scored on every table: {', '.join(partly)})"
     return [
-        markdown.heading("Our own score: judged on the second halves", 2),
         f"{sizes}. `hwbench` is {words}, by mean difference over tables (interval above 0).",
         markdown.table(["score", "tables", "hwbench minus it", "tables with cells", "the same within cells"], rows),
-        "Taus on the second halves:",
-        markdown.table(["score", *tables, *(f"{table} within" for table in tables)], taus),
     ]
 
 

@@ -28,8 +28,8 @@ CHEAP = ("params", "flops", "depth", "width", "hwbench", "dss", "dss-plus-plus",
 GRADIENTS = ("snip", "grad-norm", "synflow", "az", "dss-reference", "ntk-trace", "gradsign", "te-score", "grasp")
 DEAR = ("mgm",)
 PROXIES = (*CHEAP, *GRADIENTS, *DEAR)
-ABLATED = "autoformer"
-"""The table on which seeds, initialisations, inputs and losses are varied."""
+ABLATED = ("cifar10", "autoformer")
+"""Tables on which seeds, initialisations, inputs and losses are varied."""
 KINDS = (
     "normal", "truncated-normal", "uniform", "xavier-uniform", "xavier-normal", "kaiming-uniform", "kaiming-normal",
     "orthogonal",
@@ -56,7 +56,12 @@ def stages(options: argparse.Namespace) -> Mapping[str, Stage]:
         found |= {f"{table} {name}": partial(scored, table=table, proxy=name) for table, name in pairs}
         if group == CHEAP:
             found |= {f"{table} parts": partial(taken_apart, table=table) for table in here if not SOURCES[table].only}
-            found |= {kind: partial(ablated, kind=kind) for kind in VARIED}
+            found |= {
+                f"{table} {kind}": partial(ablated, table=table, kind=kind)
+                for table in ABLATED
+                if table in here
+                for kind in VARIED
+            }
     found |= {"families": families, "agreement": agreement, "claims": claims, "choice": choice, "second try": tried_again}
     found["verdict"] = verdict
     found["terms"] = terms
@@ -73,10 +78,12 @@ def taken_apart(run: Run, table: str) -> dict[str, Any]:
     return _summary(scores.told(run, tables.read(run, table), SynapticParts(), f"{table}: parts of DSS"))
 
 
-def ablated(run: Run, kind: str) -> dict[str, Any]:
+def ablated(run: Run, table: str, kind: str) -> dict[str, Any]:
     """DSS++ under other seeds, initialisations, inputs or losses (claims 16 to 18)."""
-    known = tables.read(run, ABLATED)
-    return {name: _summary(scores.told(run, known, part, f"{kind}: {name}")) for name, part in VARIED[kind](run).items()}
+    known = tables.read(run, table)
+    return {
+        name: _summary(scores.told(run, known, part, f"{table}, {kind}: {name}")) for name, part in VARIED[kind](run).items()
+    }
 
 
 def _summary(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,8 +193,7 @@ def claims(run: Run) -> dict[str, Any]:
                 score for score in ("params", "flops", "hwbench", "naswot", "dss", "dss-plus-plus") if score in each.scores
             ]
             about["best of n"] = analysis.best_of_n(each, names)
-        if name == ABLATED:
-            about |= {kind: _varied(run, each, kind) for kind in VARIED if run.path(kind).exists()}
+        about |= {kind: _varied(run, each, kind) for kind in VARIED if run.path(f"{name} {kind}").exists()}
         found[name] = about
     return found
 
@@ -216,8 +222,10 @@ def tried_again(run: Run) -> dict[str, Any]:
 
 
 def verdict(run: Run) -> dict[str, Any]:
-    """Our own score beside every other one on the second halves."""
-    return own_score.verdict(_chosen_on(run))
+    """Our own score beside every other one on networks that did not choose it."""
+    chosen_on = _chosen_on(run)
+    unseen = {name: each for name, each in views(run).items() if name not in chosen_on and own_score.NAME in each.scores}
+    return own_score.verdict(chosen_on, unseen)
 
 
 def _chosen_on(run: Run) -> dict[str, View]:
@@ -240,5 +248,5 @@ def _asked(run: Run) -> Iterator[tuple[Known, Proxy]]:
             yield from ((known, name) for name in SOURCES[table].only or PROXIES)
             if not SOURCES[table].only:
                 yield known, SynapticParts()
-    known = tables.read(run, ABLATED)
-    yield from ((known, part) for vary in VARIED.values() for part in vary(run).values())
+            if table in ABLATED:
+                yield from ((known, part) for vary in VARIED.values() for part in vary(run).values())

@@ -24,7 +24,7 @@ from studies.harness import Run
 from studies.own_benchmark import subnets
 from studies.provenance import ROOT
 
-OWN = ROOT / "reports" / "own-benchmark-2026-11-18"
+OWN = ROOT / "reports" / "own-benchmark-2026-11-19"
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def test_workers_change_nothing(tmp_path):
         alone = score(population).values
     with Scorer("snip", SMALL, workers=2, workspace=tmp_path) as score:
         assert np.array_equal(score(population).values, alone)
-    assert list(tmp_path.glob("scores/*/snip-*.jsonl"))
+    assert list(tmp_path.glob("scores/*/cross-entropy-*.jsonl"))
 
 
 def test_ranks_among_a_sample():

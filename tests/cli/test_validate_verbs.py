@@ -61,7 +61,11 @@ def test_runs_that_failed_are_said_and_the_exit_is_not_zero(tables, tmp_path, mo
         raise ValueError("no luck")
 
     monkeypatch.setattr(study_validate, "run_one", broken)
-    monkeypatch.setattr(study_validate, "make_executor", lambda name, workers, threads: ThreadPoolExecutor(workers))  # sees it
+
+    def here(name, workers, threads):  # where what is broken is seen
+        return ThreadPoolExecutor(workers)
+
+    monkeypatch.setattr(study_validate, "make_executor", here)
     done = validate(tables, tmp_path, "--setting", "paid", "--json", code=1)
     assert len(json.loads(done.stdout.splitlines()[-1])["failed"]) == 8
     assert "8 runs failed and count nowhere, first random on chip, setting paid, seed 0: ValueError: no luck" in done.stderr

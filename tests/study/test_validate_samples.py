@@ -94,6 +94,7 @@ def test_a_sample_is_stated_and_its_figures_are_those_of_its_own_front(tables, t
 
 def test_our_own_table_holds_a_part_of_its_space_and_is_searched(tmp_path):
     done = searched(own_table.folder(), tmp_path, "autoformer-cifar10-test", device="board", budgets=())
+    assert done["table"] == "autoformer-cifar10-test"
     assert done["pool"] == {"board": own_table.N}
     assert done["failed"] == []
     assert set(done["strategies"]["random"]) == {"paid", "known"}

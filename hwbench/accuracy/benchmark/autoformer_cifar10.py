@@ -1,6 +1,6 @@
 """Our own table: networks of the space `autoformer-cifar10` trained on CIFAR-10, made by studies/own_benchmark.
 
-Its place is reports/own-benchmark-2026-11-18: give that as the folder of tables. Three accuracies, in percent, are
+Its place is reports/own-benchmark-2026-11-19: give that as the folder of tables. Three accuracies, in percent, are
 three variants: `validation` and `test` are those of subnets with weights inherited from one supernet, on images held out of
 training, which a search may see, and on the test images; `scratch` is the mean over seeds of networks trained on their own, on
 the test images, with the validation accuracy after every epoch as partial trainings. Images are re-encoded as JPEG: accuracies

@@ -16,10 +16,8 @@ class NtkTrace(NetworkProxy):
     unit = "root of the kernel's mean diagonal"
 
     def measure(self, fresh: FreshNetwork) -> Measured:
-        """A pass forward and backward per sample."""
-        squares = dict.fromkeys(fresh.layers, 0.0)
-        for slopes in fresh.sample_gradients(fresh.layers, lambda logits, label: logits[0, label[0]]):
-            for name, slope in zip(fresh.layers, slopes, strict=True):
-                squares[name] += sum_of(slope.double().square())
-        blocks = fresh.by_node({name: value / fresh.start.batch for name, value in squares.items()})
-        return Measured({"score": sum(blocks.values()) ** 0.5}, blocks)
+        """One pass forward, one backward."""
+        squares: dict[str, float] = {}
+        for name, slopes in fresh.sample_gradients(lambda logits, labels: logits.gather(1, labels[:, None])):
+            squares[name] = sum_of(slopes.double().square_()) / fresh.start.batch
+        return Measured({"score": sum(squares.values()) ** 0.5}, fresh.by_node(squares))

@@ -8,7 +8,7 @@ port. A batch of noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from hwbench.accuracy.fresh_network import FreshNetwork
 from hwbench.accuracy.network_proxy import Measured, NetworkProxy, NotScored
 from hwbench.accuracy.ranks import Ranks
 from hwbench.network import torch_view
-
-GRADIENT_BYTES = 1 << 29
-"""Of all samples, kept at a time."""
 
 
 class TeScore(NetworkProxy):
@@ -31,13 +28,11 @@ class TeScore(NetworkProxy):
     tells_blocks = False
 
     def measure(self, fresh: FreshNetwork) -> Measured:
-        """A pass forward and backward per sample, and one forward for the patterns."""
+        """One pass forward, one backward, and one forward for the patterns."""
         torch = torch_view.imported()
         kernel = torch.zeros(fresh.start.batch, fresh.start.batch, dtype=torch.float64)
-        for names in _groups(fresh):
-            slopes = fresh.sample_gradients(names, lambda logits, label: logits.sum())
-            rows = torch.stack([torch.cat([slope.flatten() for slope in each]) for each in slopes])
-            for part in rows.split(1 << 20, dim=1):
+        for _, slopes in fresh.sample_gradients(lambda logits, labels: logits):
+            for part in slopes.flatten(1).split(1 << 20, dim=1):
                 double = part.double()
                 kernel += double @ double.mT
         smallest, largest = torch.linalg.eigvalsh(kernel)[[0, -1]].tolist()
@@ -51,17 +46,3 @@ class TeScore(NetworkProxy):
         """The smallest condition number ranks highest."""
         trainable = ranks.size(terms["condition"]) + 1 - ranks("condition", terms["condition"])
         return np.asarray(trainable + ranks("regions", terms["regions"]))
-
-
-def _groups(fresh: FreshNetwork) -> Iterator[Sequence[str]]:
-    """Layers whose gradients of all samples fit into memory together."""
-    group: list[str] = []
-    taken = 0
-    for name in fresh.layers:
-        size = fresh.weights[name].numel() * 4 * fresh.start.batch
-        if group and taken + size > GRADIENT_BYTES:
-            yield group
-            group, taken = [], 0
-        group.append(name)
-        taken += size
-    yield group

@@ -122,7 +122,7 @@ class BlockEvolution:
         count = np.ceil(self._part * there.sum(axis=1)).astype(int)
         chosen = self._first(np.where(there, scores[parents], np.inf), there, count) @ self._own
         drawn = self._rng.integers(0, self._problem.sizes, chosen.shape, dtype=np.uint8)
-        return self._problem.canonical(np.where(chosen, drawn, self._genes[parents]))
+        return self._problem.made(np.where(chosen, drawn, self._genes[parents]), self._genes[parents])
 
     def _crossed(self, scores: np.ndarray, n: int) -> Genes:
         """Members of the population with those blocks of another one that score higher there."""
@@ -130,7 +130,9 @@ class BlockEvolution:
         both = np.isfinite(scores[first]) & np.isfinite(scores[second])
         lower = both & (scores[first] < scores[second])
         chosen = self._first(np.where(lower, 0.0, 1.0), both, lower.sum(axis=1)) @ self._own
-        return self._problem.canonical(np.where(chosen, self._genes[second], self._genes[first]))
+        return self._problem.made(
+            np.where(chosen, self._genes[second], self._genes[first]), self._genes[first], self._genes[second]
+        )
 
     def _first(self, scores: np.ndarray, may: np.ndarray, count: np.ndarray) -> np.ndarray:
         """bool[n, blocks]: in every row so many of those that may be chosen, the lowest scores first, equal ones by lot."""

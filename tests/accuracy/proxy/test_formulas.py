@@ -33,15 +33,16 @@ def test_snip(space):
     told, of = measured("snip", space)
     slopes = of.gradients(loss(of))
     expected = sum(float((slope * weight.detach()).abs().sum()) for slope, weight in zip(slopes, of.layers, strict=True))
-    assert told.terms["score"] == pytest.approx(expected, rel=WITHIN)
-    assert sum(told.blocks.values()) == pytest.approx(told.terms["score"], rel=1e-9)
+    assert told.terms["snip"] == pytest.approx(expected, rel=WITHIN)
+    for name in ("snip", "grad-norm", "gradsign"):
+        assert sum(registry.get("proxy", name).blocks(told).values()) == pytest.approx(told.terms[name], rel=1e-9)
 
 
 @BOTH
 def test_grad_norm(space):
     told, of = measured("grad-norm", space)
     expected = sum(float(np.sqrt((slope.numpy() ** 2).sum())) for slope in of.gradients(loss(of)))
-    assert told.terms["score"] == pytest.approx(expected, rel=WITHIN)
+    assert told.terms["grad-norm"] == pytest.approx(expected, rel=WITHIN)
 
 
 @BOTH
@@ -109,7 +110,7 @@ def test_gradsign(space):
     one = [F.cross_entropy(of.logits(slice(i, i + 1)), of.labels()[i : i + 1]) for i in range(5)]
     rows = np.array([of.flat_gradient(each) for each in one])
     expected = np.abs(np.sign(rows).sum(0)).sum()
-    assert told.terms["score"] == pytest.approx(float(expected), rel=1e-3)  # a sign may flip where a gradient is next to 0
+    assert told.terms["gradsign"] == pytest.approx(float(expected), rel=1e-3)  # a sign may flip where a gradient is next to 0
 
 
 def test_mgm_is_the_mean_of_the_gram_matrix_of_gradients():

@@ -9,6 +9,7 @@ import hwbench
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.core.genes import Block
+from hwbench.optimize.pool import Pool
 from hwbench.optimize.problem import NoBlocks, Problem
 from hwbench.optimize.strategy.block_evolution import standing
 from hwbench.testing.strategy import play
@@ -198,3 +199,21 @@ def test_without_shares_it_is_refused():
     with pytest.raises(UsageError, match="Block 'first' has shape"):
         mine.tell(asked, {"accuracy": np.ones(5), "first": np.ones(4)})
     mine.tell(asked, {"accuracy": np.ones(5), "first": np.ones(5)})
+
+
+def test_in_a_sparse_pool_offspring_are_members_near_their_parents_not_drawn_blindly():
+    rng = np.random.default_rng(3)
+    sizes = [size for _, size in GENES]
+    members = np.unique(canonical(rng.integers(0, sizes, (400, len(sizes)), dtype=np.uint8)), axis=0)
+    of = Problem(GENES, {"accuracy": "max"}, wide=(0, 1), blocks=BLOCKS, pool=Pool(members))
+    strategy = make("population=20,mutants=20,children=20", of)
+    population = play(strategy, 20, 20, told)
+    offspring = strategy.ask(40)
+
+    def apart(genes: np.ndarray) -> np.ndarray:
+        return (genes[:, None] != population[None]).sum(axis=2).min(axis=1)
+
+    known = {row.tobytes() for row in population}
+    assert {row.tobytes() for row in offspring} <= {row.tobytes() for row in members} - known
+    others = np.array([row for row in members if row.tobytes() not in known])
+    assert apart(offspring).mean() < apart(others).mean() - 0.75
