@@ -72,9 +72,7 @@ def release_of(runtime: str) -> Release | None:
         return None
     package = getattr(registry.get("runtime", name), "package", None)
     if package is None:
-        raise UsageError(
-            f"Runtime {name} names no package that could be installed in another release; leave out {IS}{version}."
-        )
+        raise UsageError(f"Runtime {name} is no package of which pip has other releases: leave out {IS}{version}.")
     if not _VERSION.fullmatch(version):
         raise UsageError(f"--runtime '{runtime}' states no version, {form(f'--runtime {name}{IS}1.20.0')}")
     return Release(name, version, str(package))

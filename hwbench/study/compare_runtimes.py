@@ -106,12 +106,19 @@ def _measured(target: Target, runtimes: Sequence[str], spaces: Sequence[str], po
         raise UsageError(
             "Measuring the rows of --space before they are compared takes at least two runtimes: give --runtime twice."
         )
+    failed = {}
     for runtime in runtimes:
-        if releases.release_of(runtime) is None:
+        if (release := releases.release_of(runtime)) is None:
             registry.get("runtime", runtime)
+            continue
+        try:
+            releases.install(release)  # here, where it is told what was installed
+        except MeasurementError as error:
+            failed[runtime] = str(error)
     work = Work(needed_specs(spaces), policy)
-    answers = profile_side_by_side(work, [replace(target, runtime=runtime) for runtime in runtimes])
-    return {runtime: answer.message for runtime, answer in answers.items() if isinstance(answer, Failed)}
+    wanted = [replace(target, runtime=runtime) for runtime in runtimes if runtime not in failed]
+    answers = profile_side_by_side(work, wanted) if len(wanted) > 1 else {}
+    return failed | {runtime: answer.message for runtime, answer in answers.items() if isinstance(answer, Failed)}
 
 
 def _changes(tables: Mapping[str, Lut], setting: Setting) -> list[dict[str, Any]]:
