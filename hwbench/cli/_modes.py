@@ -175,7 +175,12 @@ VERBS: Mapping[str, Verb] = {
         ),
     ),
     "lut diff": _one("a b setting everything wide json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
-    "lut compare": _one(f"runtime out wide json {TARGET}"),
+    "lut compare": Verb(
+        (
+            _mode(f"space runtime max_seconds out wide json {TARGET}", "--space", "space"),
+            _mode(f"runtime out wide json {TARGET}"),
+        )
+    ),
     "lut history": Verb((_mode("file wide json", "FILE.parquet", "file"), _mode("runtime workspace wide json"))),
     "lut show": Verb(
         (_mode("table doubtful wide json", "FILE.parquet", "table"), _mode("runtime workspace doubtful wide json"))

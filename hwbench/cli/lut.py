@@ -81,23 +81,45 @@ def _print_diff(changes: Diff, everything: bool, wide: bool) -> None:
 def compare(
     runtime: Annotated[
         list[str] | None,
-        typer.Option("--runtime", help="Repeat for several; others are multiples of the first.", show_default="all"),
+        typer.Option(
+            "--runtime",
+            help="Repeat for several, releases too (onnxruntime==1.20.0); others are multiples of the first.",
+            show_default="all",
+        ),
+    ] = None,
+    space: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--space", help="Measure its rows first where they are lacking, runtimes in turn.", callback=options.own_space
+        ),
     ] = None,
     device: options.Device = "local",
     threads: options.Threads = 1,
     batch: options.Batch = 1,
     dtype: options.Dtype = "fp32",
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", help="Of --space: no further round starts after that, for each runtime.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for compare.md, .csv, .json and .svg.")] = Path("compared"),
     workspace: options.Workspace = options.HERE,
     wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Tell which runtime is fastest where, on one device."""
+    import dataclasses
+
+    from hwbench.profiler.policy import Policy
     from hwbench.study import compare_runtimes
 
     with console.progress("comparing runtimes"):
         done = compare_runtimes.compare(
-            device, runtimes=runtime or (), setting=options.setting(dtype, batch, threads), workspace=workspace, out=out
+            device,
+            runtimes=runtime or (),
+            setting=options.setting(dtype, batch, threads),
+            workspace=workspace,
+            out=out,
+            spaces=space or (),
+            policy=dataclasses.replace(Policy(), max_seconds=max_seconds),
         )
     if json:
         console.emit_json(done)
@@ -112,6 +134,8 @@ def compare(
     for name, told in runtimes.items():
         if told["refused"]:
             console.say(f"{name} refused {len(told['refused'])} rows.")
+    for change in done["changes"]:
+        console.say(compare_runtimes.change_text(change))
     for name, why in done["left_out"].items():
         console.say(f"left out: {name}: {why}")
     console.say(f"report: {out / 'compare.md'}; every row: {out / 'compare.csv'}")

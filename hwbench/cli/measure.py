@@ -17,6 +17,14 @@ TOO_SLOW = 6
 """What the command ends with if --fail-if-slower says so; other codes are those of errors (core/errors.py)."""
 
 Models = Annotated[list[Path], typer.Argument(help="ONNX files; several are interleaved and compared with the first.")]
+Runtimes = Annotated[
+    list[str],
+    typer.Option(
+        "--runtime",
+        help="Inference runtime, or a release of it: onnxruntime==1.20.0 (pip installs it into a folder of its own). Several "
+        "take turns and are compared, kernel by kernel.",
+    ),
+]
 Dtype = Annotated[
     list[str] | None,
     typer.Option("--dtype", help="int8 or fp16: measure a converted copy. Several are compared, kernel by kernel."),
@@ -58,7 +66,7 @@ def run(
     context: typer.Context,
     models: Models,
     device: options.Device = "local",
-    runtime: options.Runtime = "onnxruntime",
+    runtime: Runtimes = ["onnxruntime"],  # noqa: B006 - typer reads it
     threads: options.Threads = 1,
     batch: options.ModelBatch = None,
     dtype: Dtype = None,
@@ -111,7 +119,11 @@ def run(
                 workspace=workspace,
                 sweep=options.sweep(sweep),
                 policy=_policy(
-                    1 if sweep else len(models) * max(1, len(set(dtype or []))), precision, max_processes, max_seconds, seed
+                    1 if sweep else len(models) * max(1, len(set(dtype or []))) * len(set(runtime)),
+                    precision,
+                    max_processes,
+                    max_seconds,
+                    seed,
                 ),
                 tick=tick,
             )
@@ -128,7 +140,7 @@ def run(
         console.emit_json(document)
     else:
         formats = " and ".join(dict.fromkeys(str(each["dtype"]) for each in done))
-        how = f"{runtime}, {formats}, {threads} thread(s), {scenario}"
+        how = f"{' and '.join(dict.fromkeys(runtime))}, {formats}, {threads} thread(s), {scenario}"
         if sweep:
             _print_points(done, how, wide)
         else:
@@ -161,27 +173,34 @@ def _policy(models: int, precision: float, max_processes: int | None, max_second
 def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     """A column for every model, their verdicts, and how they compare with the first and with what was measured before."""
     from hwbench.device.files import local_name
+    from hwbench.profiler.measured_document import FAILED
     from hwbench.study import measure_page
 
+    failed, done = [d for d in done if FAILED in d], [d for d in done if FAILED not in d]
     first = done[0]
-    formats = len({str(d["dtype"]) for d in done}) > 1
-    several = len(done) > 1 and (not formats or len({str(d["model"]) for d in done}) > 1)
-    names = [" ".join([str(d["model"])] * several + [str(d["dtype"])] * formats) or "value" for d in done]
+    names = measure_page.names(done, in_full=True) if len(done) > 1 else ["value"]
     cells = [measure_page.lines(d) for d in done]
     rows = [{"": name, **{f"{i}": each[name] for i, each in enumerate(cells)}} for name in cells[0]]
     where = "" if first["device"] == local_name() else f"{first['device']}, "
-    title = f"{first['model'] if len(done) == 1 else 'models'}: {where}{how}"
+    title = f"{first['model'] if len({d['model'] for d in done}) == 1 else 'models'}: {where}{how}"
     console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}}, wide)
-    for d in done:
-        console.say(f"{d['model']}: {d['verdict']}: {d['reason']}")
-        for note in d["notes"]:
-            console.say(f"{d['model']}: {note}")
-    for d, name in zip(done, names, strict=True):
-        who = f"{d['model']} {d['dtype']}" if formats else str(d["model"])
+    said_of = [str(first["model"])] if len(done) == 1 else names
+    for d, who in zip(done, said_of, strict=True):
+        console.say(f"{who}: {d['verdict']}: {d['reason']}")
+        for note in measure_page.notes(d):
+            console.say(f"{who}: {note}")
+    for d in failed:
+        console.say(f"{d['runtime']}: not measured: {d[FAILED]}")
+    for d, who, name in zip(done, said_of, names, strict=True):
         for said in measure_page.comparisons(d):
             console.say(f"{who} {said}")
         if rows := measure_page.kernel_rows(d):
-            heads = {"kernel": "kernel, output", "times": "times", "first": f"{names[0]} ms", "other": f"{name} ms"}
+            heads = {
+                "kernel": "kernel, output",
+                "times": "times",
+                "first": f"{measure_page.base(done, d)} ms",
+                "other": f"{name} ms",
+            }
             console.table(f"Kernels of {who}, what differs most first", rows, {**heads, "answer": "", "why": "why"}, wide)
 
 

@@ -14,6 +14,7 @@ from hwbench.core.command import Value
 from hwbench.core.errors import HwbenchError
 from hwbench.core.workspace import Workspace
 from hwbench.device import files as devices
+from hwbench.device import releases
 from hwbench.network.spec import Setting
 
 DEFAULT_RUNTIME = "onnxruntime"
@@ -46,6 +47,11 @@ class Target:
         """
         place = workspace if isinstance(workspace, Workspace) else Workspace.at(workspace)
         return cls(devices.resolve(device, place.root), registry.named("runtime", runtime), setting, place, device == LOCAL)
+
+    @property
+    def engine(self) -> str:
+        """The runtime, whatever its release."""
+        return releases.engine(self.runtime)
 
     @property
     def name(self) -> str:

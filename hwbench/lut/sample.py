@@ -104,3 +104,5 @@ class StartUp:
     """The same before the model arrived."""
     computes: str = ""
     """How much of it is in the number format asked for; empty where all is."""
+    outputs_off: float | None = None
+    """How far its outputs lie from the installed onnxruntime's, as a share of their largest value; None if not compared."""

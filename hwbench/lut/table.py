@@ -19,6 +19,7 @@ from hwbench.core import registry, schema
 from hwbench.core.command import command, form, hint
 from hwbench.core.errors import DataError, EnvironmentMismatch, MeasurementError, MissingOps, UsageError
 from hwbench.device.agent.environment import Environment
+from hwbench.device.releases import IS
 from hwbench.device.target import Target
 from hwbench.lut import schema as lut_schema
 from hwbench.network.spec import OpSpec, Setting
@@ -186,7 +187,9 @@ def check_local(environment: Environment, path: Path, todo: str) -> None:
     if not isinstance(name := environment.values.get("runtime"), str):
         raise DataError(f"{path} does not say with which runtime it was measured. {todo}")
     runtime = registry.get("runtime", name)
-    here = environments.collect(runtime.name, runtime.version(), runtime.executes_on())
+    stated = environment.values.get("runtime_version")
+    is_release = path.name.startswith(f"{name}{IS}{stated}.")  # which was asked for by its name, whatever is installed
+    here = environments.collect(runtime.name, str(stated) if is_release else runtime.version(), runtime.executes_on())
     differences = environment.differences(here)
     if differences:
         key, theirs, mine = differences[0]

@@ -64,12 +64,14 @@ class SpaceMemory:
         def compiled(value: str) -> CompiledSum:
             return CompiledSum(space, lambda asked: np.array([getattr(plans[spec], value) for spec in asked], float))
 
-        self._load, self._held = compiled("load_bytes"), compiled("held_bytes")
+        self._file, self._made, self._held = compiled("file_bytes"), compiled("made_bytes"), compiled("held_bytes")
+        self._largest = CompiledMaximum(space, lambda asked: np.array([plans[spec].largest_bytes for spec in asked], float))
         self._run = CompiledMaximum(space, lambda asked: np.array([_running(plans[spec]) for spec in asked], float))
 
     def __call__(self, population: Population) -> np.ndarray:
         """Of each."""
-        model = np.maximum(self._load(population), self._held(population) + self._run(population))
+        load = self._file(population) + self._made(population) + self._largest(population)
+        model = np.maximum(load, self._held(population) + self._run(population))
         return np.asarray(PROCESS_BYTES + self._library + model)
 
 

@@ -41,6 +41,7 @@ class _Load(Record):
     memory_bytes: int
     memory_before_bytes: int
     computes: str
+    outputs_off: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,19 @@ class _Change(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Kernel(Record):
+    type: str
+    reads: tuple[str, ...]
+    shape: tuple[int, ...]
+    ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kernels(Record):
+    kernels: tuple[_Kernel, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Count(Record):
     inner: int
     instructions: tuple[int, ...]
@@ -72,7 +86,9 @@ class _Refusal(Record):
     reason: str
 
 
-KINDS: Mapping[str, type[Record]] = {"hello": _Hello, "put": _Put, "load": _Load, "sample": _Sample, "change": _Change}
+KINDS: Mapping[str, type[Record]] = {
+    "hello": _Hello, "put": _Put, "load": _Load, "sample": _Sample, "change": _Change, "kernels": _Kernels,
+}  # fmt: skip
 
 
 def checked(asked: str, line: bytes) -> dict[str, Any]:

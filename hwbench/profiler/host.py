@@ -178,13 +178,13 @@ def start_up(item: Item, plan: Plan) -> StartUp:
         answer = load(worker, item, plan.policy)
         if answer["status"] != "ok":
             raise WorkerLost(REFUSED, answer["reason"])
-        return StartUp(**{each.name: answer[each.name] for each in fields(StartUp)})
+        return StartUp(**{each.name: answer[each.name] for each in fields(StartUp) if each.name in answer})
     finally:
         item.release()
         worker.close(kill=True)
 
 
-def load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
+def load(worker: WorkerProcess, item: Item, policy: Policy, ask: str = "load") -> dict[str, Any]:
     """The worker's answer; a model that cannot be converted here or stored there is a refusal too."""
     try:
         path, digest = item.model()
@@ -194,7 +194,7 @@ def load(worker: WorkerProcess, item: Item, policy: Policy) -> dict[str, Any]:
     except ValueError as error:
         return {"status": REFUSED, "reason": str(error)}
     message = {
-        "ask": "load",
+        "ask": ask,
         "item": item.key,
         "path": there,
         "sha256": digest,
@@ -226,7 +226,7 @@ def _connect(plan: Plan) -> WorkerProcess:
     """
     for wait_s in (*RECONNECTS_S, None):
         try:
-            return WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
+            return plan.start() if plan.start else WorkerProcess(plan.runtime, plan.policy.timeout_s, plan.transport)
         except WorkerLost as lost:
             if lost.status not in (DISCONNECTED, UNREACHABLE) or wait_s is None:
                 raise

@@ -10,10 +10,11 @@ from hwbench.core.command import command
 from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import step
 from hwbench.device import files as devices
-from hwbench.device import reached
+from hwbench.device import reached, releases
 from hwbench.device.agent import environment as environments
 from hwbench.device.agent.environment import Environment
 from hwbench.device.agent.message import EMPTY
+from hwbench.device.releases import Installed, Release
 from hwbench.device.target import Target
 from hwbench.device.transport import base as transports
 from hwbench.device.transport.base import Transport, WorkerLost
@@ -61,7 +62,7 @@ class LiveTarget:
             references = [item for item in references if item.key == EMPTY]
         if self.environment.values.get("executes_on") == NO_CUDA:
             references = []  # nothing runs, so there is no speed to watch: every item says for itself how far it got
-        return Plan(policy, self.target.runtime, references, memory_limit_bytes, transport=self.transport)
+        return Plan(policy, self.target.engine, references, memory_limit_bytes, transport=self.transport)
 
 
 def connect(target: Target) -> LiveTarget:
@@ -71,7 +72,10 @@ def connect(target: Target) -> LiveTarget:
         MeasurementError: it cannot be reached, or lacks what it needs.
     """
     name, runtime, root = target.device, target.runtime, target.workspace.root
+    release = releases.release_of(runtime)
     if name == devices.local_name():
+        if release is not None:
+            return _released(target, release)
         here = current_environment(runtime)
         if target.workspace.find("devices", f"{name}.toml") is None:
             devices.detect(root)
@@ -79,6 +83,10 @@ def connect(target: Target) -> LiveTarget:
     device = devices.get(name, root)
     if device.unreachable:
         raise MeasurementError(f"Device {name} cannot be measured from here: {device.unreachable}")
+    if release is not None:
+        raise MeasurementError(
+            f"{runtime} is installed on this machine only: measure it here, or leave out {runtime} for {name}."
+        )
     registry.get("runtime", runtime)
     try:
         with step(f"reaching for {name}"):
@@ -88,6 +96,19 @@ def connect(target: Target) -> LiveTarget:
         reached.note(device, root, str(lost))
         raise MeasurementError(f"Device {name} cannot be measured ({lost.status}): {lost}.") from None
     reached.note(device, root)
+    return LiveTarget(target, transport, Environment(environment))
+
+
+def _released(target: Target, release: Release) -> LiveTarget:
+    """This machine under a release of a runtime, installed first where it is not yet."""
+    releases.install(release)
+    transport = Installed(release)
+    try:
+        environment = host.greet(Plan(Policy(), release.runtime, transport=transport))
+    except WorkerLost as lost:
+        raise MeasurementError(f"{target.runtime} does not start ({lost.status}): {lost}.") from None
+    if target.workspace.find("devices", f"{target.device}.toml") is None:
+        devices.detect(target.workspace.root)
     return LiveTarget(target, transport, Environment(environment))
 
 

@@ -2,6 +2,7 @@
 
     hwbench measure MODEL.onnx
     hwbench measure A.onnx B.onnx                 is B faster? every round runs both, next to each other
+    hwbench measure MODEL.onnx --runtime onnxruntime==1.20.0 --runtime onnxruntime==1.31.1     did an upgrade make it slower?
     hwbench measure MODEL.onnx --against LAST     is it slower than when it was last measured? (lut/model_history.py)
 
 Each file is first started alone in three fresh processes (session creation, first run, peak memory); then all are
@@ -12,10 +13,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,18 @@ from hwbench.core.files import writing
 from hwbench.core.progress import Tick, no_tick, step
 from hwbench.device.target import Target
 from hwbench.device.transport.base import WorkerLost
-from hwbench.device.transport.local import Local
-from hwbench.lut import fold, model_history, verdict
-from hwbench.lut import latency as hwbench_latency
+from hwbench.lut import model_history
 from hwbench.lut.sample import Sample, StartUp
 from hwbench.network.spec import AMONG_COPIES, CHANGING, Setting
-from hwbench.profiler import ab_test, changing_shapes, host, number_formats
-from hwbench.profiler.live_target import REFERENCE, LiveTarget, connect, require_time
+from hwbench.profiler import ab_test, changing_shapes, host, kernel_times
+from hwbench.profiler.beside import WorkersBeside, connected, require_one
+from hwbench.profiler.live_target import REFERENCE, LiveTarget, require_time
+from hwbench.profiler.measured_document import measured, refused
 from hwbench.profiler.model_files import ModelFiles, file_sha256, model_files, precise
-from hwbench.profiler.number_formats import TimedKernel
 from hwbench.profiler.onnx_inputs import filled, own, whole_inputs
 from hwbench.profiler.plan import MEMORY_LIMIT_BYTES, Item, Plan, Progress
 from hwbench.profiler.policy import Policy
-from hwbench.profiler.variant import THREADS, Variant, batch_of, in_formats, keys, settled, swept
+from hwbench.profiler.variant import THREADS, Variant, in_formats, keys, settled, swept, under
 from hwbench.runtime.base import STRICT
 
 MEASURE_POLICY = Policy(rounds=5, burst_ms=60.0, burst_readings=3, most_readings=2000, reading_ms=0.01, max_processes=6)
@@ -73,7 +71,7 @@ class _Model:
 def measure(
     models: str | Path | Sequence[str | Path],
     device: str = "local",
-    runtime: str = "onnxruntime",
+    runtime: str | Sequence[str] = "onnxruntime",
     threads: int = 1,
     batch: int | None = None,
     dtype: str | Sequence[str] | None = None,
@@ -95,7 +93,9 @@ def measure(
     Args:
         models: One file or several; every further one is compared with the first (`compared_with_first`).
         device: `local`, the machine this runs on, or one that ssh reaches.
-        runtime: Inference runtime.
+        runtime: Inference runtime, or a release of one, RUNTIME==VERSION, which is installed beside the installed one
+            (device/releases.py). Several take turns burst by burst and are compared; one that cannot be installed, crashes or
+            refuses is a document with the reason under `failed`.
         threads: Threads of the runtime.
         batch: Samples per run, for files that leave the first side of their inputs open.
         dtype: `int8` or `fp16` converts a copy; by default the file runs as it is. Several are compared with the first, kernel
@@ -115,42 +115,68 @@ def measure(
         sweep: Axis -> sizes: `batch`, `threads`, or a side that the model leaves open; every combination is a point (`point`).
     """
     dtypes: list[str | None] = [dtype] if isinstance(dtype, str) or dtype is None else list(dict.fromkeys(dtype)) or [None]
+    runtimes = [runtime] if isinstance(runtime, str) else list(dict.fromkeys(runtime))
     paths = [Path(m) for m in ([models] if isinstance(models, str | Path) else models)]
     setting = Setting(dtypes[0] or "fp32", 1 if batch is None else batch, threads, scenario)
-    _refuse(setting, dtypes, strict, sweep or {}, len(paths), against, fail_if_slower)
-    target = Target.of(device, runtime, setting, workspace)
+    _refuse(setting, dtypes, runtimes, strict, sweep or {}, len(paths), against, fail_if_slower)
+    target = Target.of(device, runtimes[0], setting, workspace)
     require_time(target)
-    plain = [Variant(path, target, batch, None, shapes or {}, fills or {}, strict) for path in paths]
+    plain = under([Variant(path, target, batch, None, shapes or {}, fills or {}, strict) for path in paths], runtimes)
     variants = settled(swept(in_formats(plain, dtypes), sweep or {}))
     compared = len(variants) > 1 and not sweep
-    before = [_before(each.named(), against, target) for each in variants]
+    before = {key: _before(each.named(), against, target) for key, each in zip(keys(variants), variants, strict=True)}
     wanted = policy or (COMPARE_POLICY if compared else MEASURE_POLICY)
-    live = connect(target)
-    with model_files(live, strict) as files:
-        limit = 1 << 62 if compared else MEMORY_LIMIT_BYTES  # what is compared is in one process, to be paired
-        plan = live.plan(wanted, files.references(), memory_limit_bytes=limit)
+    lives, failed = connected(variants, len(runtimes) > 1)
+    limit = 1 << 62 if compared else MEMORY_LIMIT_BYTES  # what is compared is in one process, to be paired
+    with model_files(next(iter(lives.values())), strict) as files:
+        plans = {name: live.plan(wanted, files.references(), memory_limit_bytes=limit) for name, live in lives.items()}
         with step("preparing models"):
-            checked = [_model(each, key, files) for each, key in zip(variants, keys(variants), strict=True)]
+            checked = [
+                _model(each, key, files.under(lives[each.target.runtime]))
+                for each, key in zip(variants, keys(variants), strict=True)
+                if key not in failed
+            ]
         if scenario == CHANGING:
-            return changing_shapes.measure([(each.variant, each.item) for each in checked], plan, tick)
-        started = [_started(model, plan, START_UPS if len(variants) <= len(paths) else 1) for model in checked]
-        samples, environment = _take(started, plan, compared, tick)
-        kernels = [_kernels(model, live) for model in started] if compared and len(dtypes) > 1 else []
-    documents = [_document(model, samples, wanted, environment) for model in started]
-    for at, (model, document) in enumerate(zip(started, documents, strict=True)):
-        first = 0 if len(dtypes) == 1 else at - at % len(dtypes)  # formats of one file are compared with each other
-        if compared and at != first:
-            document["compared_with_first"] = _comparison(started[first], model, samples)
-        if kernels and at != first:
-            document["kernels_against_first"] = number_formats.against(kernels[first], kernels[at])
-    for document, earlier in zip(documents, before, strict=True):
-        _compare_with_last(document, earlier, fail_if_slower, target)
-    return documents
+            return changing_shapes.measure([(each.variant, each.item) for each in checked], plans[runtimes[0]], tick)
+        times = START_UPS if len(variants) <= len(paths) * len(runtimes) else 1
+        started = _all_started(checked, plans, times, failed if len(runtimes) > 1 else None)
+        samples, seen = _take(started, lives, plans, compared, tick, failed)
+        started = [each for each in started if each.item.key not in failed]
+        told = compared and len(started) > 1 and len({each.target.engine for each in variants}) == 1
+        pairs = [(each.item, plans[each.variant.target.runtime]) for each in started]
+        kernels = kernel_times.timed(pairs) if told and max(len(dtypes), len(runtimes)) > 1 else [[] for _ in started]
+    taken = {m.item.key: [s for s in samples if _original(s.key) == m.item.key] for m in started}
+    documents = {}
+    for model in started:
+        name = model.variant.target.runtime
+        canaries = [s.canary_ns for m in started if m.variant.target.runtime == name for s in taken[m.item.key] if s.canary_ns]
+        environment = seen if len(runtimes) == 1 else lives[name].environment.values
+        documents[model.item.key] = measured(
+            model.variant, model.starts, model.notes, taken[model.item.key], canaries, wanted.precision, environment
+        )
+    for at, model in enumerate(started if compared else []):
+        mine = (
+            [i for i in range(at) if started[i].variant.path == model.variant.path] if len(dtypes) * len(runtimes) > 1 else [0]
+        )
+        if at == 0 or not mine:
+            continue  # formats and runtimes of one file are compared with each other
+        document = documents[model.item.key]
+        document["compared_with_first"] = _comparison(started[mine[0]], model, samples)
+        if len(runtimes) > 1 and len(mine) > 1:
+            document["compared_with_previous"] = _comparison(started[mine[-1]], model, samples)
+        if kernels[at] and kernels[base := mine[-1] if len(runtimes) > 1 else mine[0]]:
+            document["kernels_against_first"] = kernel_times.against(kernels[base], kernels[at])
+    for key, document in documents.items():
+        _compare_with_last(document, before[key], fail_if_slower, target)
+    return [
+        documents[key] if key in documents else refused(v, failed[key]) for key, v in zip(keys(variants), variants, strict=True)
+    ]
 
 
 def _refuse(
     setting: Setting,
     dtypes: Sequence[str | None],
+    runtimes: Sequence[str],
     strict: bool,
     sweep: Mapping[str, Sequence[int]],
     models: int,
@@ -167,7 +193,13 @@ def _refuse(
             f"Scenario {CHANGING} is one session that meets the points of --sweep AXIS=SIZES: give one (not of threads), one "
             "number format, and nothing to compare with."
         )
-    if fail_if_slower is not None and against is None and models * len(dtypes) == 1:
+    if not runtimes:
+        raise UsageError("There is no runtime to measure under: give at least one.")
+    if len(runtimes) > 1 and (len(dtypes) > 1 or sweep):
+        raise UsageError(
+            "Several runtimes are compared in one number format and at one size: leave out --sweep, and all but one --dtype."
+        )
+    if fail_if_slower is not None and against is None and models * len(dtypes) * len(runtimes) == 1:
         raise UsageError("--fail-if-slower needs something to compare with: give --against LAST, or a second model.")
 
 
@@ -217,7 +249,28 @@ def _compare_with_last(
 def _comparison(first: _Model, other: _Model, samples: Sequence[Sample]) -> dict[str, Any]:
     compared = _compare(first, other, samples)
     high = compared.high if compared.high < float("inf") else None  # no bound below 4 processes, and JSON has no infinity
-    return {"first": str(first.variant.path), **asdict(compared), "high": high}
+    runtime = other.variant.target.runtime != first.variant.target.runtime
+    return {"first": first.variant.target.runtime if runtime else str(first.variant.path), **asdict(compared), "high": high}
+
+
+def _all_started(
+    models: Sequence[_Model], plans: Mapping[str, Plan], times: int, failed: dict[str, str] | None
+) -> list[_Model]:
+    """Those that start; where several runtimes are compared (`failed`), the others are told there.
+
+    Raises:
+        MeasurementError: one does not, or none of those of several runtimes.
+    """
+    found = []
+    for model in models:
+        try:
+            found.append(_started(model, plans[model.variant.target.runtime], times))
+        except MeasurementError as error:
+            if failed is None:
+                raise
+            failed[model.item.key] = str(error)
+    require_one(failed or {}, len(found))
+    return found
 
 
 def _started(model: _Model, plan: Plan, times: int) -> _Model:
@@ -255,23 +308,40 @@ def start_ups(item: Item, plan: Plan, times: int = START_UPS) -> tuple[StartUp, 
         raise refused(f"{item.key} could not be measured: {lost.status}, {lost}.") from None
 
 
-def _take(models: Sequence[_Model], plan: Plan, compared: bool, tick: Tick) -> tuple[list[Sample], dict[str, Any]]:
-    """(every burst of every model, the environment they were taken in)."""
+def _take(
+    models: Sequence[_Model],
+    lives: Mapping[str, LiveTarget],
+    plans: Mapping[str, Plan],
+    compared: bool,
+    tick: Tick,
+    failed: dict[str, str],
+) -> tuple[list[Sample], dict[str, Any]]:
+    """(every burst of every model, the environment they were taken in); of several runtimes, those lost on the way are told."""
     samples: list[Sample] = []
     seen: dict[str, Any] = {}
+    runtimes = {model.variant.target.runtime for model in models}
 
     def record(sample: Sample, environment: Mapping[str, Any]) -> None:
         seen.update(environment)
-        if sample.status != "ok":
-            raise MeasurementError(f"{sample.key} could not be measured: {sample.status}, {sample.reason}.")
-        samples.append(sample)
+        if sample.status == "ok":
+            samples.append(sample)
+            return
+        why = f"{_original(sample.key)} could not be measured: {sample.status}, {sample.reason}."
+        if len(plans) == 1:
+            raise MeasurementError(why)
+        failed[_original(sample.key)] = why
 
-    items = [m.item for m in models]
-    if compared:
+    items, plan = [m.item for m in models], plans[models[0].variant.target.runtime]
+    if compared and len(models) > 1:
         copies = max(1, min(COPIES, MEMORY_LIMIT_BYTES // sum(m.item.memory_bytes for m in models)))
+        owners = {copy.key: m.variant.target.runtime for m in models for copy in _copies(m.item, copies)}
         items = [copy for m in models for copy in _copies(m.item, copies)]
         plan = replace(plan, policy=_paced_for(models, copies, plan.policy), enough=lambda: _decided(models, samples))
+        if len(runtimes) > 1:
+            beside, timeout_s = {name: lives[name] for name in lives if name in runtimes}, plan.policy.timeout_s
+            plan = replace(plan, start=lambda: WorkersBeside(beside, owners, timeout_s))
     host.measure(items, plan, Progress(), record, tick)
+    require_one(failed, sum(model.item.key not in failed for model in models))
     return samples, seen
 
 
@@ -313,65 +383,9 @@ def _compare(first: _Model, other: _Model, samples: Sequence[Sample]) -> ab_test
     return ab_test.compare(pairs, same_within=SAME_WITHIN, looks=len(LOOKS_AT) + 1)
 
 
-def _document(model: _Model, samples: Sequence[Sample], policy: Policy, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that was measured of one model."""
-    setting, batch = model.variant.target.setting, batch_of(model.variant.shapes)
-    taken = [s for s in samples if _original(s.key) == model.item.key]
-    seen = fold.measurement(model.item.key, setting, taken)
-    latency = hwbench_latency.summarise(seen.bursts_ns, seen.extra_ns)
-    steady_ns = verdict.steady_canary_ns([s.canary_ns for s in samples if s.canary_ns is not None])
-    seen_by = fold.processes(taken)
-    judged = verdict.judge(seen_by, policy.precision, steady_ns, {})
-    empty = [s.empty_ns for s in taken if s.empty_ns is not None]
-    return {
-        **model.variant.named(),
-        "sha256": file_sha256(model.variant.path),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        **_latencies(latency),
-        "throughput_per_s": 1e3 * batch / latency.mean_ms if setting.scenario == "back-to-back" else None,
-        "runs_per_reading": max(s.inner for s in taken),
-        **_starting(model.starts),
-        "call_overhead_ms": min(empty) / 1e6 if empty else None,
-        "canary_ns": steady_ns if steady_ns == steady_ns else None,
-        "verdict": judged.word,
-        "reason": judged.reason,
-        "notes": [*model.notes, *dict.fromkeys(start.computes for start in model.starts if start.computes)],
-        "processes": latency.processes,
-        "samples": latency.samples,
-        "readings": latency.readings,
-        "levels_ms": [process.level_ns / 1e6 for process in seen_by],
-        "environment": dict(environment),
-        "raw": [asdict(s) for s in taken],
-        "start_ups": [asdict(start) for start in model.starts],
-    }
-
-
-def _latencies(latency: hwbench_latency.Latency) -> dict[str, float]:
-    return {
-        "latency_min_ms": latency.min_ms,
-        "min_spread": latency.min_spread,
-        "latency_median_ms": latency.median_ms,
-        "median_low_ms": latency.median_low_ms,
-        "median_high_ms": latency.median_high_ms,
-        "median_spread": latency.median_spread,
-        "latency_p90_ms": latency.p90_ms,
-        "latency_p99_ms": latency.p99_ms,
-        "latency_fastest_ms": latency.fastest_ms,
-    }
-
-
-def _starting(starts: Sequence[StartUp]) -> dict[str, float]:
-    return {
-        "session_ms": statistics.median(s.load_ms for s in starts),
-        "first_run_ms": statistics.median(s.first_ms for s in starts),
-        "peak_memory_bytes": max(int(s.memory_bytes) for s in starts),
-        "memory_without_model_bytes": max(int(s.memory_before_bytes) for s in starts),
-    }
-
-
 def _model(variant: Variant, key: str, files: ModelFiles) -> _Model:
     """A user's file, checked before any worker starts."""
-    setting, runtime, dtype = variant.target.setting, variant.target.runtime, variant.dtype
+    setting, runtime, dtype = variant.target.setting, variant.target.engine, variant.dtype
     path, shapes = variant.path, variant.shapes
     high = filled(path, list(shapes), own(variant.fills, shapes))
     source = path.resolve()
@@ -387,14 +401,6 @@ def _model(variant: Variant, key: str, files: ModelFiles) -> _Model:
         made = files.converted(str(source), file_sha256(source), setting, shapes)
     except ValueError as error:
         raise MeasurementError(f"{path} cannot be measured with {runtime}: {error}.") from None
-    expected = files.expected(source, setting, high, shapes)
+    expected = files.expected(source, setting, high, shapes, files.path(key))
     item = Item(key, files.load_setting(setting), lambda: made, high, shapes, memory_bytes=memory, expected=expected)
     return _Model(variant, item)
-
-
-def _kernels(model: _Model, live: LiveTarget) -> list[TimedKernel]:
-    """What a model runs, kernel by kernel; nothing where it runs elsewhere, or its runtime does not tell."""
-    if not isinstance(live.transport, Local):
-        return []
-    with step(f"timing the kernels of {model.item.key}"):
-        return number_formats.timed(model.item, live.target.runtime)

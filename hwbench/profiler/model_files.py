@@ -112,18 +112,22 @@ class ModelFiles:
         Raises:
             ValueError: it cannot be converted.
         """
-        if self._live is None or self._live.target.runtime == REFERENCE:
+        if self._live is None or self._live.target.engine == REFERENCE:
             return path, sha256
-        made = registry.get("runtime", self._live.target.runtime).convert(path, asdict(setting), shapes)
+        made = registry.get("runtime", self._live.target.engine).convert(path, asdict(setting), shapes)
         return (path, sha256) if made == path else (made, file_sha256(Path(made)))
 
     def expected(
-        self, path: Path, setting: Setting, high: High, shapes: Mapping[str, Sequence[int]]
+        self, path: Path, setting: Setting, high: High, shapes: Mapping[str, Sequence[int]], beside: Path | None = None
     ) -> Callable[[], tuple[str, str]] | None:
-        """Writes what onnxruntime makes of an ONNX file here; None where onnxruntime here is what is measured."""
+        """Writes what onnxruntime makes of an ONNX file here, beside it or `beside`; None where just that is measured."""
         if self._live is None or not self._live.checked:
             return None
-        return lambda: expected_outputs(path, self.load_setting(setting), high, shapes)
+        return lambda: expected_outputs(path, self.load_setting(setting), high, shapes, beside or path)
+
+    def under(self, live: LiveTarget) -> ModelFiles:
+        """The same folder, for another runtime."""
+        return ModelFiles(self._folder, live, self._strict)
 
     def path(self, key: str) -> Path:
         """Where the model of a key goes."""
@@ -159,14 +163,14 @@ def _remove(model: Path) -> None:
 
 
 def expected_outputs(
-    model: Path, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]]
+    model: Path, setting: Mapping[str, Any], high: High, shapes: Mapping[str, Sequence[int]], beside: Path
 ) -> tuple[str, str]:
-    """Writes what onnxruntime makes of a model here, beside it; returns (path, sha256)."""
-    full = model.with_suffix(FULL)
+    """Writes what onnxruntime makes of a model here, beside a file; returns (path, sha256)."""
+    full = beside.with_suffix(FULL)
     source, at = (full, {**setting, "dtype": "fp32"}) if full.exists() else (model, setting)
     session = registry.get("runtime", REFERENCE).load(str(source), at, high, shapes)
     session.run()
-    path = model.with_suffix(".expected.npz")
+    path = beside.with_suffix(".expected.npz")
     with writing(path):
         np.savez(path, **{f"{i:03d}": array for i, array in enumerate(session.outputs())})
     return str(path), file_sha256(path)

@@ -99,6 +99,8 @@ class Plan:
     """Asked after every process; ends the run."""
     transport: Transport = field(default_factory=Local, repr=False)
     """How workers are started."""
+    start: Callable[[], Any] | None = field(default=None, repr=False)
+    """Starts what stands for a worker where its items run under several runtimes (beside.py)."""
 
 
 def finished(item: Item, policy: Policy, progress: Progress) -> bool:

@@ -1,6 +1,9 @@
 """Several devices profiled side by side, each in a process of its own, with its own journal and its own line of progress.
 
     hwbench profile --space autoformer-tiny --device pi4 --device pi5 --device local
+    hwbench lut compare --space autoformer-tiny --runtime onnxruntime==1.20.0 --runtime onnxruntime==1.31.1
+
+Runtimes of one device are the same to it (`told_apart`): their fresh processes take turns there.
 
 What happens to one of them (it is unplugged, refuses, its process dies) is its own answer and stops no other. Devices that
 compute on the same machine take turns (turns.py): nothing is timed while another measures there.
@@ -86,11 +89,19 @@ def targets(names: Sequence[str], make: Callable[[str], Target]) -> list[Target]
     return found
 
 
+def told_apart(wanted: Sequence[Target]) -> list[str]:
+    """What each is called: its device, or its runtime where they are of one device."""
+    return [each.runtime if len({w.device for w in wanted}) < len(wanted) else each.device for each in wanted]
+
+
 def profile_side_by_side(work: Work, wanted: Sequence[Target]) -> dict[str, Answer]:
-    """Device -> its answer, in the order given; returns when all have one."""
-    with scratch_folder() as folder, progress.side_by_side([each.device for each in wanted]) as tell:
+    """Device (or runtime) -> its answer, in the order given; returns when all have one."""
+    names = told_apart(wanted)
+    with scratch_folder() as folder, progress.side_by_side(names) as tell:
         shared = _shared(wanted, folder)
-        running = [_Running(work, target, shared.get(target.device), tell) for target in wanted]
+        running = [
+            _Running(name, work, target, shared.get(target.device), tell) for name, target in zip(names, wanted, strict=True)
+        ]
         try:
             while left := {each.pipe: each for each in running if each.answer is None}:
                 for pipe in wait(list(left)):
@@ -98,13 +109,13 @@ def profile_side_by_side(work: Work, wanted: Sequence[Target]) -> dict[str, Answ
         finally:
             for each in running:
                 each.end()
-    return {each.device: each.answer for each in running if each.answer is not None}
+    return {each.name: each.answer for each in running if each.answer is not None}
 
 
 def _shared(wanted: Sequence[Target], folder: Path) -> dict[str, Path]:
     """Device -> the turns it takes, where another computes on the same machine."""
     machines = {target.device: machine_of(target) for target in wanted}
-    many = {machine for machine, n in Counter(machines.values()).items() if n > 1}
+    many = {machine for machine, n in Counter(machines[target.device] for target in wanted).items() if n > 1}
     return {
         device: folder / sha256(machine.encode()).hexdigest()[:16] for device, machine in machines.items() if machine in many
     }
@@ -124,15 +135,15 @@ def machine_of(target: Target) -> str:
 class _Running:
     """One device's process, and what it told."""
 
-    def __init__(self, work: Work, target: Target, turn: Path | None, tell: Callable[[str, Far], None]) -> None:
-        self.device = target.device
+    def __init__(self, name: str, work: Work, target: Target, turn: Path | None, tell: Callable[[str, Far], None]) -> None:
+        self.name = name
         self.answer: Answer | None = None
         self._tell = tell
         self._kept: Mapping[tuple[str, str], int] = {}
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe(duplex=False)
         self._process: SpawnProcess = context.Process(
-            target=_measure, args=(theirs, work, target, turn, registry.from_files()), name=f"profile of {self.device}"
+            target=_measure, args=(theirs, work, target, turn, registry.from_files()), name=f"profile of {name}"
         )
         with unheard_ctrl_c():
             self._process.start()
@@ -149,7 +160,7 @@ class _Running:
             return
         if isinstance(told, tuple):
             far, kept = told
-            self._tell(self.device, far)
+            self._tell(self.name, far)
             self._keep(kept)
         else:
             self._ends(told)
@@ -163,7 +174,7 @@ class _Running:
 
     def _ends(self, answer: Answer) -> None:
         self.answer = answer
-        self._tell(self.device, Far("failed" if isinstance(answer, Failed) else "done"))
+        self._tell(self.name, Far("failed" if isinstance(answer, Failed) else "done"))
 
     def _keep(self, kept: Kept) -> None:
         for what, where, _ in kept:

@@ -1,9 +1,10 @@
 """One way to run a file: whose runtime, in which number format, at which sizes. `measure` measures a list of these.
 
-Several files, several number formats and the points of a sweep are all the same to it: variants, of which some are compared.
+Several files, number formats, runtimes and points of a sweep are all the same to it: variants, of which some are compared.
 
     hwbench measure A.onnx B.onnx                        two files
     hwbench measure A.onnx --dtype fp32 --dtype int8     two formats of one
+    hwbench measure A.onnx --runtime onnxruntime==1.20.0 --runtime onnxruntime==1.31.1     two releases
     hwbench measure A.onnx --sweep batch=1,8 --sweep sequence=8,32,128     six points of one
 """
 
@@ -71,6 +72,11 @@ class Variant:
 def batch_of(shapes: Mapping[str, Sequence[int]]) -> int:
     """The first side of the first input that has one."""
     return next((shape[0] for shape in shapes.values() if shape), 1)
+
+
+def under(variants: Sequence[Variant], runtimes: Sequence[str]) -> list[Variant]:
+    """Every variant under every runtime."""
+    return [replace(each, target=replace(each.target, runtime=runtime)) for each in variants for runtime in runtimes]
 
 
 def in_formats(variants: Sequence[Variant], dtypes: Sequence[str | None]) -> list[Variant]:
@@ -172,5 +178,12 @@ def _names(sides: Sides) -> set[str]:
 def keys(variants: Sequence[Variant]) -> list[str]:
     """What each is called in a run, also where one is given twice."""
     several = {variant.path for variant in variants if sum(v.path == variant.path for v in variants) > 1}
-    plain = [f"{v.path} ({v.label})" if v.path in several and (v.point or v.dtype) else str(v.path) for v in variants]
+    runtimes = {variant.target.runtime for variant in variants}
+
+    def called(v: Variant) -> str:
+        if len(runtimes) > 1:
+            return f"{v.path} ({v.target.runtime})"
+        return f"{v.path} ({v.label})" if v.path in several and (v.point or v.dtype) else str(v.path)
+
+    plain = [called(each) for each in variants]
     return [key if plain.index(key) == i else f"{key}#{i + 1}" for i, key in enumerate(plain)]

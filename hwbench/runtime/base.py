@@ -62,7 +62,11 @@ class Session(Protocol):
 
 
 class Runtime(Protocol):
-    """The contract of a runtime."""
+    """The contract of a runtime.
+
+    It may have `package`, what pip calls its library, so that other releases of it can be installed and compared; and
+    `timed(path, setting, high, shapes, runs)`, every kernel of so many runs as (name, type, element types read, outputs, ms).
+    """
 
     name: str
 

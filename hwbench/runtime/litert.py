@@ -51,6 +51,7 @@ class Litert:
     """The interpreter with XNNPACK."""
 
     name: str
+    package = PACKAGE
 
     def version(self) -> str:
         """The installed wheel's version."""

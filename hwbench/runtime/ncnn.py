@@ -77,6 +77,7 @@ class Ncnn:
     """ncnn through its Python wheel."""
 
     name: str
+    package = "ncnn"
 
     def __init__(self, vulkan: bool = False) -> None:
         self._vulkan = vulkan

@@ -167,6 +167,11 @@ class Onnxruntime:
     def __init__(self, provider: str = PROVIDER) -> None:
         self._provider = provider
 
+    @property
+    def package(self) -> str:
+        """What pip calls it."""
+        return WHEELS[self._provider]
+
     def version(self) -> str:
         """The installed wheel's version."""
         for wheel in dict.fromkeys([WHEELS[self._provider], *WHEELS.values()]):

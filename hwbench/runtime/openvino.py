@@ -104,6 +104,7 @@ class Openvino:
     """The CPU plug-in."""
 
     name: str
+    package = "openvino"
 
     def version(self) -> str:
         """The installed wheel's version."""

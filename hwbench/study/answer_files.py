@@ -25,6 +25,7 @@ from hwbench.core.files import atomic_write, write_json
 from hwbench.core.typed_json import encode
 from hwbench.device import files as devices
 from hwbench.predictor.model_latency import CALIBRATION, ModelLatency
+from hwbench.profiler.measured_document import FAILED
 from hwbench.study import layer_groups, sweep_page
 from hwbench.study.measure_page import measure_page
 from hwbench.study.model_page import model_page
@@ -115,7 +116,9 @@ def measured_csv(documents: Sequence[Mapping[str, Any]]) -> str:
             return "; ".join(map(str, value))
         return json.dumps(value) if isinstance(value, Mapping) else None if value != value else value
 
-    return _csv(MEASURED_COLUMNS, ([cell(each[name]) for name in MEASURED_COLUMNS] for each in documents))
+    failed = (FAILED,) if any(FAILED in each for each in documents) else ()
+    columns = (*MEASURED_COLUMNS, *failed)
+    return _csv(columns, ([cell(each.get(name)) for name in columns] for each in documents))
 
 
 def sweep_csv(documents: Sequence[Mapping[str, Any]]) -> str:

@@ -2,6 +2,10 @@
 
     hwbench lut compare                                   every runtime this machine has a table of
     hwbench lut compare --runtime onnxruntime --runtime ncnn --out compared
+    hwbench lut compare --runtime onnxruntime==1.20.0 --runtime onnxruntime==1.31.1 --space autoformer-tiny
+
+With a space, rows that are lacking are measured first: releases are installed (device/releases.py), and fresh processes of all
+take turns. Of releases of one runtime it is also told what each changed against the one before it, row by row.
 
 Compared is `latency_min_ms` of the rows all tables were asked for. A runtime *leads* a row where it is fastest: clearly, if
 every other one is slower beyond noise as `hwbench lut diff` judges it; alone, if all others refuse the op. Written are
@@ -18,7 +22,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +31,15 @@ import numpy as np
 from hwbench.core import markdown, registry
 from hwbench.core.errors import MeasurementError, UsageError
 from hwbench.core.files import atomic_write, write_json
+from hwbench.device import releases
 from hwbench.device.target import DEFAULT_RUNTIME, Target
 from hwbench.lut import diff
 from hwbench.lut import table as luts
 from hwbench.lut.table import Lut
 from hwbench.network.spec import OpSpec, Setting
+from hwbench.profiler.policy import Policy
+from hwbench.profiler.profile import needed_specs
+from hwbench.profiler.side_by_side import Failed, Work, profile_side_by_side
 from hwbench.study import charts
 
 OWN = ("runtime", "runtime_version", "executes_on")
@@ -39,13 +47,15 @@ OWN = ("runtime", "runtime_version", "executes_on")
 CLEARLY, NOISE, ALONE = "clearly", "within noise", "alone"
 
 
-@registry.takes(runtimes="runtime")
+@registry.takes(runtimes="runtime", spaces="space")
 def compare(
     device: str = "local",
     runtimes: Sequence[str] = (),
     setting: Setting = Setting(),
     workspace: str | Path = ".",
     out: str | Path | None = None,
+    spaces: Sequence[str] = (),
+    policy: Policy = Policy(),
 ) -> dict[str, Any]:
     """Which runtime is fastest where, on one device.
 
@@ -55,19 +65,27 @@ def compare(
         setting: dtype, batch, threads.
         workspace: Where the tables are.
         out: Folder for the report (see the top of this file); nothing is written if not given.
+        spaces: Whose rows are measured first where they are lacking, each runtime's fresh processes in turn.
+        policy: How long that may take.
 
     Returns:
         `runtimes` (version, rows measured, refusals), `rows` (latencies, who leads and how), `kinds` (by kind of op:
-        geometric means of multiples, counts of leads), `left_out` (tables that hold no latencies of this device).
+        geometric means of multiples, counts of leads), `left_out` (tables that hold no latencies of this device, releases
+        that cannot be installed), `changes` (of releases of one runtime: what each changed against the one before).
 
     Raises:
         UsageError: fewer than two tables, or no row that all of them were asked for.
         EnvironmentMismatch: the tables are of unlike machines.
     """
     target = Target.of(device, setting=setting, workspace=workspace)
-    tables, left_out = _tables(target, list(dict.fromkeys(runtimes)))
+    asked = list(dict.fromkeys(runtimes))
+    failed = _measured(target, asked, spaces, policy) if spaces else {}
+    tables, left_out = _tables(target, [each for each in asked if each not in failed])
+    left_out = {**failed, **left_out}
     if len(tables) < 2:
         have = ", ".join(tables) or "none"
+        if failed:
+            raise MeasurementError(f"Fewer than two runtimes could be measured: {'; '.join(failed.values())}")
         raise UsageError(
             f"Comparing takes tables of at least two runtimes on {target.device}; timed there: {have}. "
             f"{luts.how_to_measure(replace(target, runtime='openvino'))}"
@@ -76,6 +94,60 @@ def compare(
     if out is not None:
         _write(Path(out), document)
     return document
+
+
+def _measured(target: Target, runtimes: Sequence[str], spaces: Sequence[str], policy: Policy) -> dict[str, str]:
+    """Measures what the runtimes' tables lack; returns runtime -> why there is nothing to compare of it.
+
+    Raises:
+        UsageError: no runtime is named, or one that nobody knows.
+    """
+    if len(runtimes) < 2:
+        raise UsageError(
+            "Measuring the rows of --space before they are compared takes at least two runtimes: give --runtime twice."
+        )
+    failed = {}
+    for runtime in runtimes:
+        if (release := releases.release_of(runtime)) is None:
+            registry.get("runtime", runtime)
+            continue
+        try:
+            releases.install(release)  # here, where it is told what was installed
+        except MeasurementError as error:
+            failed[runtime] = str(error)
+    work = Work(needed_specs(spaces), policy)
+    wanted = [replace(target, runtime=runtime) for runtime in runtimes if runtime not in failed]
+    answers = profile_side_by_side(work, wanted) if len(wanted) > 1 else {}
+    return failed | {runtime: answer.message for runtime, answer in answers.items() if isinstance(answer, Failed)}
+
+
+def _changes(tables: Mapping[str, Lut], setting: Setting) -> list[dict[str, Any]]:
+    """What every release of a runtime changed against the one named before it, beyond noise."""
+    found = []
+    for (before, mine), (after, other) in pairwise(tables.items()):
+        if releases.engine(before) != releases.engine(after):
+            continue
+        told = diff.diff(mine, other, setting.key)
+        changed = {
+            answer: {row.key: row.change for row in told.rows if row.answer == answer} for answer in ("slower", "faster")
+        }
+        counts = {name: told.counts[name] for name in ("same", "unclear")}
+        found.append({"before": before, "after": after, "rows": len(told.rows), **changed, **counts, "shift": told.shift})
+    return found
+
+
+def change_text(change: Mapping[str, Any], most: int = 3) -> str:
+    """One release against the one before, as a sentence."""
+
+    def listed(which: str) -> str:
+        rows = list(change[which].items())
+        named = ", ".join(f"{key} {100 * by:+.1f} %" for key, by in rows[:most])
+        more = f", and {len(rows) - most} more" if len(rows) > most else ""
+        return f"{len(rows)} {which}{f': {named}{more}' if rows else ''}"
+
+    verdict = "made some rows slower" if change["slower"] else "made no row slower beyond noise"
+    told = f"{change['after']} against {change['before']} {verdict}. Of {change['rows']} rows {listed('slower')}"
+    return f"{told}; {listed('faster')}; {change['same']} same, {change['unclear']} unclear."
 
 
 def _compared(tables: Mapping[str, Lut], setting: Setting) -> dict[str, Any]:
@@ -102,6 +174,7 @@ def _compared(tables: Mapping[str, Lut], setting: Setting) -> dict[str, Any]:
         "runtimes": {runtime: _summary(table, keys, setting) for runtime, table in tables.items()},
         "only_some": len(set.union(*asked)) - len(keys),
         "kinds": _kinds(rows, list(tables)),
+        "changes": _changes(tables, setting),
         "rows": rows,
     }
 
@@ -253,6 +326,8 @@ def sections(document: Mapping[str, Any]) -> list[str]:
             texts=2,
         ),
     ]
+    if document["changes"]:
+        parts += ["What each release changed:", markdown.bullets(change_text(each, most=10) for each in document["changes"])]
     refusals = [f"{runtime}, {key}: {why}" for runtime, mine in runtimes.items() for key, why in mine["refused"].items()]
     if refusals:
         parts += ["Refused, so not timed:", markdown.bullets(refusals)]

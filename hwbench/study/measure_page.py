@@ -13,12 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from hwbench.profiler.measured_document import FAILED, OFF
 from hwbench.study import charts, render
 from hwbench.study.model_page import plain
 from hwbench.study.page import html
 from hwbench.study.render import NO_NUMBERS, Block, Panel, Section, ms
 
 Document = Mapping[str, Any]
+WORST = 3
+"""Kernels that lost most, in a sentence."""
 
 
 def lines(document: Document) -> dict[str, str]:
@@ -43,17 +46,41 @@ def lines(document: Document) -> dict[str, str]:
 def comparisons(document: Document) -> list[str]:
     """How a model compares with the first of its run and with what was measured of it before, a sentence each."""
     found = []
-    if first := document.get("compared_with_first"):
-        found.append(f"against {first['first']}: {first['answer']}. {first['reason']}")
+    for name in ("compared_with_first", "compared_with_previous"):
+        if other := document.get(name):
+            found.append(f"against {other['first']}: {other['answer']}. {other['reason']}")
     if rows := document.get("kernels_against_first"):
         sums = {
             answer: sum(r["other_ms"] - r["first_ms"] for r in rows if r["answer"] == answer) for answer in ("gains", "loses")
         }
-        found.append(f"in its kernels gains {-sums['gains']:.3g} ms and loses {sums['loses']:.3g} ms (under the profiler)")
+        worst = [r for r in rows if r["answer"] == "loses"][:WORST]
+        where = "".join(f"; {r['kernel']} {r['shape']} {r['other_ms'] - r['first_ms']:+.3g} ms" for r in worst)
+        than = (document.get("compared_with_previous") or document["compared_with_first"])["first"]
+        found.append(
+            f"in its kernels gains {-sums['gains']:.3g} ms and loses {sums['loses']:.3g} ms against {than} (under the "
+            f"profiler){where}"
+        )
     if last := document.get("compared_with_last"):
         also = f"; not as it was then: {', '.join(last['changed'])}" if last["changed"] else ""
         found.append(f"against its last measurement: {last['answer']}. It takes {last['reason']}{also}")
     return found
+
+
+def notes(document: Document) -> list[str]:
+    """What else is to be said of a model: what it was held against, what its runtime left out."""
+    if (off := document.get(OFF)) is None:
+        return list(document["notes"])
+    return [
+        *document["notes"],
+        f"outputs lie within {off:.2g} of the installed onnxruntime's, as a share of their largest value",
+    ]
+
+
+def base(documents: Sequence[Document], document: Document) -> str:
+    """The name of what a document's kernels are held against."""
+    against = (document.get("compared_with_previous") or document["compared_with_first"])["first"]
+    named = {d["runtime"]: name for d, name in zip(documents, names(documents, in_full=True), strict=True)}
+    return named.get(against, names(documents, in_full=True)[0])
 
 
 def kernel_rows(document: Document, most: int = 12) -> list[dict[str, Any]]:
@@ -80,19 +107,23 @@ def kernel_rows(document: Document, most: int = 12) -> list[dict[str, Any]]:
 
 def measure_page(documents: Sequence[Document]) -> str:
     """The page of one run."""
-    names = _names(documents)
+    failed, documents = [d for d in documents if FAILED in d], [d for d in documents if FAILED not in d]
+    called = names(documents)
     first = documents[0]
-    title = f"{names[0]}: {ms(first['latency_min_ms'])} ms" if len(documents) == 1 else f"{len(documents)} models, measured"
+    runtimes = list(dict.fromkeys(d["runtime"] for d in [*documents, *failed]))
+    what = "runtimes" if len(runtimes) > 1 else "models"
+    title = f"{called[0]}: {ms(first['latency_min_ms'])} ms" if len(documents) == 1 else f"{len(documents)} {what}, measured"
     setting = f"{first['dtype']}, {first['threads']} thread{'s' * (first['threads'] != 1)}, {first['scenario']}"
-    where = f"{first['device']} / {first['runtime']} / {setting}, {first['measured_at'][:10]}"
-    return html(title, where, render.numbered(_sections(documents, names)), kind="hwbench measure")
+    where = f"{first['device']} / {' and '.join(runtimes)} / {setting}, {first['measured_at'][:10]}"
+    return html(title, where, render.numbered(_sections(documents, called, failed)), kind="hwbench measure")
 
 
-def _sections(documents: Sequence[Document], names: Sequence[str]) -> list[Section]:
+def _sections(documents: Sequence[Document], names: Sequence[str], failed: Sequence[Document]) -> list[Section]:
     named = list(zip(names, documents, strict=True))
     said = [(f"{name} {_named(sentence, d, names[0])}.",) for name, d in named for sentence in comparisons(d)]
     doubts = [(f"{name}: {d['verdict']}: {d['reason']}.",) for name, d in named]
-    doubts += [(f"{name}: {note}.",) for name, d in named for note in d["notes"]]
+    doubts += [(f"{name}: {note}.",) for name, d in named for note in notes(d)]
+    doubts += [(f"{d['runtime']}: not measured: {d[FAILED]}",) for d in failed]
     cells = [lines(d) for d in documents]
     rows = [(line, *(each[line] for each in cells)) for line in cells[0]]
     picture = charts.process_levels({name: d["levels_ms"] for name, d in named})
@@ -147,7 +178,10 @@ def _cards(named: Sequence[tuple[str, Document]]) -> list[tuple[str, str, str]]:
 
 
 def _facts(documents: Sequence[Document], names: Sequence[str]) -> list[tuple[str, str]]:
-    environment = documents[0]["environment"]
+    environment = {
+        key: " and ".join(dict.fromkeys(str(d["environment"][key]) for d in documents if d["environment"].get(key) is not None))
+        for key in documents[0]["environment"]
+    }
     known = [(key, environment.get(key)) for key in ("cpu_model", "cores", "runtime", "runtime_version", "system", "kernel")]
     facts = [(key.replace("_", " "), str(value)) for key, value in known if value is not None]
     for name, d in zip(names, documents, strict=True):
@@ -156,11 +190,17 @@ def _facts(documents: Sequence[Document], names: Sequence[str]) -> list[tuple[st
     return facts
 
 
-def _names(documents: Sequence[Document]) -> list[str]:
-    """File names where they tell models apart, else paths as they were given."""
+def names(documents: Sequence[Document], in_full: bool = False) -> list[str]:
+    """What tells them apart: files (by name, or in full), then formats or runtimes; runtimes alone, where the file is one."""
+    files = list(dict.fromkeys(str(d["model"]) for d in documents))
+    for key in ("dtype", "runtime"):
+        if len({str(d[key]) for d in documents}) > 1:
+            file = [[str(d["model"]) if in_full else plain(PurePath(d["model"]).name)] for d in documents]
+            shown = len(files) > 1 or (key == "dtype" and not in_full)
+            return [" ".join([*name * shown, str(d[key])]) for name, d in zip(file, documents, strict=True)]
+    if in_full:
+        return [str(d["model"]) for d in documents]
     short = [plain(PurePath(d["model"]).name) for d in documents]
-    if len({d["dtype"] for d in documents}) == len(documents) > len(set(short)):
-        return [f"{name} {d['dtype']}" for name, d in zip(short, documents, strict=True)]
     return short if len(set(short)) == len(short) else [f"{plain(d['model'])} ({i})" for i, d in enumerate(documents, start=1)]
 
 

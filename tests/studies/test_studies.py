@@ -68,10 +68,10 @@ def workspace(tiny_workspace, tmp_path_factory) -> Path:
 
 def test_every_study_is_listed_with_what_it_is_and_how_long_it_takes():
     assert set(STUDIES) == {
-        "accuracy", "active_profiling", "block_search", "campaign", "compress", "equal_work", "exact_oracle",
+        "accuracy", "active_profiling", "block_search", "campaign", "changing_sizes", "compress", "equal_work", "exact_oracle",
         "gpu_operators", "hat", "kernel_errors", "kernel_spaces", "machine_noise", "many_machines", "mutants", "objectives",
-        "own_benchmark", "peak_memory", "proxies", "pruning", "reading_speed", "readme_figures", "real_models", "search",
-        "spaces", "t_razor_search", "table_claims", "targets", "threads_and_batch", "transfer", "trust",
+        "own_benchmark", "peak_memory", "proxies", "pruning", "reading_speed", "readme_figures", "real_models", "releases",
+        "search", "spaces", "t_razor_search", "table_claims", "targets", "threads_and_batch", "transfer", "trust",
     }  # fmt: skip
     for name, study in STUDIES.items():
         assert study.name == name
@@ -112,7 +112,7 @@ def test_mutants(tmp_path):
     assert "| core/stats | 3 |" in run("mutants", tmp_path, "--stage", "core/stats")
 
 
-@campaign
+@pytest.mark.campaign
 def test_reading_speed(tmp_path):
     text = run("reading_speed", tmp_path)
     assert "| predictor |" in text
@@ -126,6 +126,22 @@ def test_machine_noise(tmp_path):
 @pytest.mark.campaign
 def test_peak_memory(tmp_path):
     assert "1 architectures: mean error" in run("peak_memory", tmp_path)
+
+
+@pytest.mark.campaign
+@pytest.mark.slow  # installs two releases, exports a model
+def test_releases(tmp_path):
+    text = run("releases", tmp_path)
+    assert "| levit-128s | 1.31.1 |" in text
+    assert "onnxruntime==1.31.1 against onnxruntime==1.25.1" in text
+
+
+@pytest.mark.campaign
+@pytest.mark.slow  # exports a model
+def test_changing_sizes(tmp_path):
+    text = run("changing_sizes", tmp_path)
+    assert "changing / staying" in text
+    assert (tmp_path / "sweep" / "measure.svg").exists()
 
 
 @pytest.mark.campaign

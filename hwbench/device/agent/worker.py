@@ -41,6 +41,8 @@ REST_NS, REST_LIMIT_NS = 6_000_000, 200_000_000
 """Threads are at rest when they took next to nothing of such a span: the kernel counts their time in steps of 4 ms."""
 TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "int8": 5e-2}
 """Largest difference from the expected outputs, as a share of their largest value, before a runtime is called wrong."""
+KERNEL_RUNS = 12
+"""Under the profiler; the shortest time of each kernel counts."""
 COUNTED, UNCOUNTED, UNCOUNTED_EMPTY = 2, 1, 16
 """Runs whose instructions are counted in a sample. Before them go that many times as many that are not, since the first ones
 still allocate and choose; and more of the empty call, which is loaded first: Python adapts the code all runs share."""
@@ -154,7 +156,9 @@ class Worker:
 
     def answer(self, message: Mapping[str, Any], requests: BinaryIO | None = None) -> dict[str, Any]:
         """The answer to one request, which may attach what follows it in the pipe; a refusal comes back as a reason."""
-        handlers = {"hello": self._hello, "load": self._load, "sample": self._sample, "change": self._change}
+        handlers = {
+            "hello": self._hello, "load": self._load, "sample": self._sample, "change": self._change, "kernels": self._kernels,
+        }  # fmt: skip
         handler = handlers.get(message.get("ask", ""))
         try:
             if message.get("ask") == "put" and requests is not None:
@@ -210,7 +214,7 @@ class Worker:
         created = perf_counter_ns()
         session.run()
         first = perf_counter_ns()
-        self._check_outputs(session, message.get("expected"), setting)
+        outputs_off = self._check_outputs(session, message.get("expected"), setting)
         session.keep_outputs()
         loaded = Loaded(session, setting["scenario"], setting["threads"])
         self._spinning = loaded.threads > 1
@@ -232,12 +236,13 @@ class Worker:
             "memory_bytes": machine.peak_memory_bytes(),
             "memory_before_bytes": memory_before,
             "computes": getattr(session, "computes", ""),
+            "outputs_off": outputs_off,
         }
 
-    def _check_outputs(self, session: Any, expected: Any, setting: Mapping[str, Any]) -> None:
-        """Refuses a runtime whose first result is not what was expected."""
+    def _check_outputs(self, session: Any, expected: Any, setting: Mapping[str, Any]) -> float | None:
+        """Refuses a runtime whose first result is not what was expected; how far it lies from that."""
         if expected is None:
-            return
+            return None
         _check_hash(expected["path"], expected["sha256"])
         with np.load(expected["path"], allow_pickle=False) as stored:
             wanted = [stored[name] for name in stored.files]
@@ -248,6 +253,7 @@ class Worker:
                 f"wrong result: outputs differ from onnxruntime's by {off:.2g} of their largest value (allowed {allowed:g}); "
                 "not measured"
             )
+        return off
 
     def _forget(self, path: str) -> None:
         """Frees the device's disk of a file that was put here; a loaded model needs it no more."""
@@ -301,6 +307,20 @@ class Worker:
             session.run()
             times.append(max(perf_counter_ns() - start, 1))
         return {"status": "ok", "times_ns": times, "memory_bytes": machine.peak_memory_bytes()}
+
+    def _kernels(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """What every kernel of a model takes under the runtime's own profiler, where it has one."""
+        if not hasattr(self._runtime, "timed"):
+            raise ValueError("this runtime does not tell its kernels")
+        path, setting = message["path"], message["setting"]
+        _check_hash(path, message["sha256"])
+        told = self._runtime.timed(path, setting, message["high"], message["shapes"], KERNEL_RUNS)
+        self._forget(path)
+        kernels = [
+            {"type": kind, "reads": list(reads), "shape": list(outputs[0][0]) if outputs else [], "ms": ms}
+            for _, kind, reads, outputs, ms in told
+        ]
+        return {"status": "ok", "kernels": kernels}
 
     def _burst(self, item: Loaded, before: float | None, policy: Mapping[str, Any]) -> tuple[list[float], float | None]:
         """A burst and the slower of the canaries around it: a burst is undisturbed if both were."""

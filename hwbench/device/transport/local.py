@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from hwbench.device.files import Device
@@ -25,7 +26,11 @@ class Local:
 
     def start(self) -> subprocess.Popen[bytes]:
         """A worker in this Python."""
-        environment = {**ONE_THREAD, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return self.in_this_python()
+
+    def in_this_python(self, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """A worker that looks for packages in these folders first."""
+        environment = {**ONE_THREAD, "PYTHONPATH": os.pathsep.join([*before, *sys.path])}
         return popen([sys.executable, "-m", "hwbench.device.agent.worker"], environment)
 
     def ending(self, code: int) -> tuple[str, str]:
