@@ -184,7 +184,9 @@ def _print(done: list[dict[str, Any]], how: str, wide: bool) -> None:
     where = "" if first["device"] == local_name() else f"{first['device']}, "
     title = f"{first['model'] if len({d['model'] for d in done}) == 1 else 'models'}: {where}{how}"
     console.table(title, rows, {"": "", **{f"{i}": name for i, name in enumerate(names)}}, wide)
-    said_of = [str(first["model"])] if len(done) == 1 else names
+    formats = len({d["dtype"] for d in done}) > 1
+    said_of = [f"{d['model']} {d['dtype']}" if formats else name for d, name in zip(done, names, strict=True)]
+    said_of = [str(first["model"])] if len(done) == 1 else said_of
     for d, who in zip(done, said_of, strict=True):
         console.say(f"{who}: {d['verdict']}: {d['reason']}")
         for note in measure_page.notes(d):

@@ -11,6 +11,7 @@ profiler tells whole microseconds and slows a model by a tenth; what the model t
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ CONVERSION, CONVERSIONS = "conversions", ("QuantizeLinear", "DequantizeLinear", 
 SAME_WITHIN = 0.05
 INTEGERS, HALF = {"int8", "uint8"}, {"float16"}
 ORIGINS = {
-    "MatMulIntegerToFloat": "MatMul", "DynamicQuantizeMatMul": "MatMul", "MatMulInteger": "MatMul", "QGemm": "Gemm",
-    "ConvInteger": "Conv", "FusedMatMul": "MatMul", "FusedGemm": "Gemm", "FusedConv": "Conv", "QAttention": "Attention",
+    "MatMulIntegerToFloat": "MatMul", "DynamicQuantizeMatMul": "MatMul", "MatMulInteger": "MatMul", "Gemm": "MatMul",
+    "ConvInteger": "Conv", "FusedMatMul": "MatMul", "FusedGemm": "MatMul", "FusedConv": "Conv", "QAttention": "Attention",
     "BiasGelu": "Gelu", "FastGelu": "Gelu", "QuickGelu": "Gelu", "SkipLayerNormalization": "LayerNormalization",
     "DynamicQuantizeLSTM": "LSTM",
 }  # fmt: skip
@@ -110,7 +111,8 @@ Place = tuple[str, tuple[int, ...]]
 def _by_place(kernels: Sequence[TimedKernel]) -> dict[Place, list[TimedKernel]]:
     found: dict[Place, list[TimedKernel]] = {}
     for kernel in kernels:
-        shape = () if kernel.origin == CONVERSION else kernel.shape
+        sides = itertools.dropwhile(lambda side: side == 1, kernel.shape)  # converters take leading ones away, and add them
+        shape = () if kernel.origin == CONVERSION else tuple(sides)
         found.setdefault((kernel.origin, shape), []).append(kernel)
     return found
 

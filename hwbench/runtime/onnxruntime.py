@@ -213,6 +213,7 @@ class Onnxruntime:
             light.graph_optimization_level = type(light.graph_optimization_level).ORT_DISABLE_ALL
             light.add_session_config_entry("session.disable_prepacking", "1")
             free = fixed_shapes(_declared(_open(path, light)), shapes)[1]
+            _give_back()  # or the memory of that session would count as the model's
         if setting["dtype"] != "fp32":
             if self._provider == TENSORRT:
                 raise ValueError(f"{TENSORRT} does not tell in which number format it computes; use runtime tensorrt")
@@ -374,6 +375,13 @@ def _open(path: str, options: Any, provider: str = PROVIDER) -> Any:
     if chosen != provider:
         raise ValueError(f"onnxruntime chose {chosen} instead of {provider}, whose libraries or device are missing")
     return session
+
+
+def _give_back() -> None:
+    """Returns to the system what was freed, where its C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def _declared(session: Any) -> dict[str, Sequence[Any]]:
