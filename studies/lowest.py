@@ -61,6 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
     python = environment(asked.folder.resolve())
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     tests = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    tests += ["-W", "default::DeprecationWarning"]  # old releases warn of what is new beside them: matplotlib of pyparsing
     return subprocess.run([*tests, *FITTING, *asked.pytest], cwd=ROOT, env=env, check=False).returncode
 
 
