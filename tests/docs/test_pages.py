@@ -33,7 +33,7 @@ NOT_RUN = {
     "docs/many-machines.md": 6,
     "docs/measuring.md": 6,
     "docs/model.md": 9,
-    "docs/research.md": 7,
+    "docs/research.md": 8,
     "docs/tutorial-contribution.md": 3,
 }
 """Page -> how many of its commands are not run; a page that is not here has none."""
