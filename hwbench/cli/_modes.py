@@ -172,6 +172,7 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
     ),
+    "lut check": _one("file workspace json"),
     "lut diff": _one("a b setting everything wide json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
     "lut compare": _one(f"runtime out wide json {TARGET}"),
     "lut history": Verb((_mode("file wide json", "FILE.parquet", "file"), _mode("runtime workspace wide json"))),
