@@ -10,11 +10,9 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
-from typer.testing import CliRunner
 
-from hwbench.cli.main import build
 from hwbench.core import schema
-from hwbench.core.errors import DataError, UsageError
+from hwbench.core.errors import UsageError
 from hwbench.core.workspace import packaged
 from hwbench.device.agent.environment import Environment
 from hwbench.lut import check
@@ -208,18 +206,3 @@ def test_what_is_no_table_is_told(tmp_path):
     assert fault["check"] == "file"
     with pytest.raises(UsageError, match="no table"):
         check.check(tmp_path / "y.parquet")
-
-
-def test_the_command_says_valid_or_why_not(tmp_path):
-    def run(path: Path, *more: str) -> Any:
-        return CliRunner(env={"COLUMNS": "200"}).invoke(build(), ["lut", "check", str(path), *more])
-
-    done = run(SOURCE)
-    assert (done.exit_code, "litert.parquet: valid: 131 rows, 0 faults" in done.output) == (0, True)
-    bad = rewritten(tmp_path, too_fast)
-    done = run(bad)
-    assert done.exit_code == DataError.exit_code
-    assert f"roofline: {FFN}: " in done.output
-    assert "invalid: 131 rows, 1 faults" in done.output
-    document = json.loads(run(bad, "--json").output.splitlines()[-1])
-    assert (document["valid"], [each["check"] for each in document["faults"]]) == (False, ["roofline"])
