@@ -38,6 +38,7 @@ from hwbench.lut.journal import Journal, journal_path
 from hwbench.lut.table import environment_of, setting_of, usable
 from hwbench.lut.verdict import PRECISION, STABLE
 from hwbench.network import work as ops
+from hwbench.network.op.base import op_of
 from hwbench.network.spec import OpSpec
 
 SAID = tuple(key for key in CHECKED if key not in (*UNSAID, "emulator"))
@@ -230,7 +231,7 @@ def _key_fault(key: str) -> str:
             return f"is written {spec.key}"
         if not registry.is_registered("op", spec.op):
             return f"'{spec.op}' is no operator of hwbench (hwbench list ops)"
-        ops.op_of(spec).signature(spec)
+        op_of(spec).signature(spec)
     except (HwbenchError, ValueError, KeyError, TypeError) as error:
         return f"is no key: {error}"
     return ""
