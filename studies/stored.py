@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.core import markdown
-from hwbench.core.errors import HwbenchError
+from hwbench.core.errors import HwbenchError, UsageError
 from hwbench.core.files import atomic_write, read_json, scratch_folder, write_json
 from studies.gpu_operators import HOW, by_gpu
 from studies.harness import Results, Run, Study
@@ -138,6 +138,8 @@ def rendered(reports: Path, out: Path, studies: Mapping[str, Study], tables: Pat
 def staged(source: Path, out: Path, studies: Mapping[str, Study], tables: Path | None) -> None:
     """A run with stages, from a copy of its folder."""
     name = read_json(source / "study.json", "run of a study")["study"]
+    if name not in studies:
+        raise UsageError(f"There is no study '{name}' in studies/ any more.")
     study = studies[name]
     with scratch_folder() as scratch:
         copy = copytree(source, scratch / source.name)

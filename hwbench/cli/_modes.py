@@ -174,6 +174,7 @@ VERBS: Mapping[str, Verb] = {
             ),
         ),
     ),
+    "lut check": _one("file workspace json"),
     "lut diff": _one("a b setting everything wide json", Only(("everything",), NO_JSON, lambda given: "json" not in given)),
     "lut compare": Verb(
         (

@@ -1,4 +1,4 @@
-"""hwbench lut compare | diff | history | show | recover."""
+"""hwbench lut check | compare | diff | history | show | recover."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ app = typer.Typer(
     help="Lookup tables: runtimes side by side, what changed between two, older editions, rows.", no_args_is_help=True
 )
 
+MOST_FAULTS = 20
+"""Faults that are printed; --json has all."""
+
 DIFF_COLUMNS = {
     "key": "key",
     "setting": "setting",
@@ -29,6 +32,36 @@ DIFF_COLUMNS = {
     "reason": "reason",
 }
 Table = Annotated[str, typer.Argument(help="FILE.parquet, or FILE.parquet@N for edition N of `lut history`.")]
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="FILE.parquet of operators, or FILE.networks.parquet.")],
+    workspace: options.Workspace = options.HERE,
+    json: options.Json = False,
+) -> None:
+    """Tell whether a table is fit to be given to others: valid, or invalid with reasons.
+
+    Exits with 0 if it is valid and with 3 if it is not.
+    """
+    from hwbench.core.errors import DataError
+    from hwbench.lut import check as lut_check
+
+    with console.progress("checking the table"):
+        found = lut_check.check(file, workspace)
+    if json:
+        console.emit_json(found.document())
+    else:
+        for fault in found.faults[:MOST_FAULTS]:
+            console.say(f"{fault['check']}: {fault['row']}{': ' if fault['row'] else ''}{fault['reason']}")
+        if len(found.faults) > MOST_FAULTS:
+            console.say(f"and {len(found.faults) - MOST_FAULTS} more (--json lists all)")
+        for remark in found.remarks:
+            console.say(f"note: {remark['check']}: {remark['reason']}")
+        word = "invalid" if found.faults else "valid"
+        console.say(f"{file}: {word}: {found.rows} rows, {len(found.faults)} faults; looked at {', '.join(found.done)}")
+    if found.faults:
+        raise typer.Exit(DataError.exit_code)
 
 
 @app.command()

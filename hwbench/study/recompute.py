@@ -8,7 +8,7 @@ in one of four ways:
 1. The document is written again from stored data, and the number's line stands there word for word: leaderboards from the
    runs of a validation, comparisons of runtimes from their rows, winners elsewhere from their latencies, reports of searches
    from the search; studies render their own, by `python -m studies --render` in the current folder.
-2. It stands in a row of a table that stands word for word in a document so written.
+2. It stands in a row of a table, of three numbers at least, that stands word for word in a document so written.
 3. figures.toml of the folder says which stored value it is (stated_figures.py).
 4. figures.toml says that it was chosen, or that its raw data is not stored, and why.
 
@@ -181,14 +181,15 @@ def check(name: str, text: str, statements: Statements, sources: Sources) -> Ver
     own = lines_of(sources.recomputed[name]) if name in sources.recomputed else {}
     verdict = Verdict(name, sum(len(block.numbers) for block in blocks))
     accounted = verdict.how
+    mine = [statement for statement in statements.all if statement.document in (name, EVERYWHERE)]
+    quoted = set() if any(EVERYWHERE in statement.texts for statement in mine) else sources.rows
     for at, block in enumerate(blocks):
         for number in block.numbers:
             line = next(told for place, _, told in block.lines if place == number.line)
-            if line in own or line in sources.rows:
+            if line in own or line in quoted:
                 accounted[at, number.at] = RENDERED
-    for statement in statements.all:
-        if statement.document in (name, EVERYWHERE):
-            _state(statement, blocks, sources, verdict)
+    for statement in mine:
+        _state(statement, blocks, sources, verdict)
     for at, block in enumerate(blocks):
         unknown = [number for number in block.numbers if (at, number.at) not in accounted]
         for place in dict.fromkeys(number.line for number in unknown):

@@ -59,6 +59,7 @@ TOGETHER: Mapping[str, Callable[[list[Any]], Any]] = {
 EVERYWHERE = "*"
 """As a document: all of them. As a text: all that is left of a document."""
 MISSING = "-"
+TELLING = 3
 FILE = "figures.toml"
 
 
@@ -130,8 +131,9 @@ class Sources:
 
     def __init__(self, reports: Path, recomputed: Mapping[str, str]) -> None:
         self.reports, self.recomputed = reports, recomputed
-        self.rows = {line for text in recomputed.values() for line in lines_of(text) if line.startswith("|")}
-        """Rows of all tables that were recomputed."""
+        rows = {line for text in recomputed.values() for line in lines_of(text) if line.startswith("|")}
+        self.rows = {row for row in rows if len(NUMBER.findall(row)) >= TELLING}
+        """Rows of tables that were recomputed, of so many numbers that no other is like them."""
         self._read: dict[str, Any] = {}
 
     def pieces(self, text: str, source: str) -> list[Piece]:

@@ -40,6 +40,7 @@ STUDY = Study(
         ),
     ),
     anywhere=True,
+    derived=("table",),
 )
 
 if __name__ == "__main__":
