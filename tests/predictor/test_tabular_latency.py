@@ -339,7 +339,7 @@ def test_networks_of_no_space_are_refused(mixed):
 
 
 def test_a_card_of_another_kind_or_with_other_arrays_is_refused(mixed, tmp_path):
-    with pytest.raises(DataError, match="the card states no 'runtime'"):
+    with pytest.raises(DataError, match="expected text, got nothing, at runtime"):
         opened(mixed, kind="op-sum")
     with pytest.raises(DataError, match="does not belong to its card"):
         TabularLatency.open(tmp_path, cards.read(mixed), ASKED)

@@ -288,7 +288,7 @@ def test_lists_that_name_every_layer_are_understood(tmp_path):
 
 
 def test_a_card_of_another_kind_or_with_other_arrays_is_refused(stored, tmp_path):
-    with pytest.raises(DataError, match="the card states no 'encodings'"):
+    with pytest.raises(DataError, match="expected a list, got nothing, at encodings"):
         opened(stored, kind="table")
     with pytest.raises(DataError, match="does not belong to its card"):
         TransferLatency.open(tmp_path, cards.read(stored), ASKED)

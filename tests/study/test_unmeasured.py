@@ -108,5 +108,5 @@ def test_an_edited_copy_of_a_regression_is_refused(tmp_path):
     card = json.loads(path.read_text())
     card["band"]["above"] /= 10
     path.write_text(json.dumps(card))
-    with pytest.raises(DataError, match="is not the predictor this search used"):
+    with pytest.raises(DataError, match="was edited after hwbench wrote it"):
         hwbench.verify(out, workspace=tmp_path)
