@@ -124,8 +124,8 @@ def test_transfer_and_recover(tmp_path):
 def test_gpu_predict(tmp_path):
     ops = [{"op": "relu", "B": 1 << i, "H": 1024} for i in range(4, 9)]
     pq.write_table(pa.Table.from_pylist(ops), tmp_path / "ops.parquet")
-    asked = ("--predictor", "gpu/neusight-ops", "--gpu", "nvidia-l4", "--input", tmp_path / "ops.parquet")
-    check("gpu", "predict", *asked, "--output", tmp_path / "out.parquet")
+    asked = ("--predictor", "gpu/neusight-ops", "--device", "nvidia-l4", "--input", tmp_path / "ops.parquet")
+    check("predict", *asked, "--output", tmp_path / "out.parquet")
 
 
 def test_rebuild_and_check_part(fitted_workspace):
