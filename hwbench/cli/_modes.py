@@ -261,7 +261,7 @@ VERBS: Mapping[str, Verb] = {
         Only(("reuse",), "with --accuracy FILE.py:NAME", _function),
         Only(("tables",), "with --accuracy and the name of a benchmark", _benchmark),
         Only(("statistic", "plain", "uncertified"), "where a latency is limited", _limited("latency_ms")),
-        Only(("device",), "where a cost of the device is limited (--budget-ms)", _own_device),
+        Only(("device",), "where a cost of the device is limited (--budget 0.7x or --budget-ms MS)", _own_device),
         Only(("runtime", "threads"), "where a latency or instructions are limited", _limited("latency_ms", "instructions_m")),
         Only(
             ("dtype", "batch"),

@@ -171,7 +171,7 @@ def _nothing(space: Space, target: Target, refusals: Sequence[Refusal]) -> Usage
         return sums.nothing_fitted(target, space.name)
     paths = target.workspace.each("predictors", target.device, pattern=f"*/{cards.CARD}")
     known = ", ".join(f"{target.device}/{path.parent.name}" for path in paths) or "no predictor of it"
-    reasons = "; ".join(refusal.reason for refusal in refusals)
+    reasons = f"{refusals[0].reason}{'' if len(refusals) == 1 else '; nor can the others'}" if refusals else ""
     end = f"but it can be measured. {how_to_measure(target, [space.name], fit=True)}"
     if counts:
         end = f"and it is emulated: instructions are counted there, time means nothing; limit instructions_m@{target.device}."

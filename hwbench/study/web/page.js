@@ -223,6 +223,7 @@
       const name = place.dataset.chart;
       const spec = structuredClone(data.charts[name]);
       spec.datasets = { ...spec.datasets, ...Object.fromEntries(Object.keys(spec.datasets ?? {}).filter((key) => shared[key]).map((key) => [key, shared[key]])) };
+      if (explorer && spec.datasets.chosen) spec.datasets.chosen = [explorer.marked()]; // a scale over nothing complains
       spec.width = "container";
       if (innerWidth < 600) spec.config = { legend: { columns: 1 }, axis: { labelLimit: 110 } };
       const config = data.themes[dark.matches ? "dark" : "light"];
@@ -343,11 +344,13 @@
       const all = (this.all ??= this.list.rows);
       this.list.rows = all.filter((row) => kept.has(row.record.trial));
       this.list.draw();
-      const name = this.cost.value;
-      const chosen = { ...this.chosen, cost: name === "cost" ? this.chosen._cost : this.chosen[name] };
       for (const view of Object.values(views)) {
-        if (has(view, "trials")) view.data("trials", rows.map((row) => ({ ...row }))).data("chosen", [chosen]).runAsync();
+        if (has(view, "trials")) view.data("trials", rows.map((row) => ({ ...row }))).data("chosen", [this.marked()]).runAsync();
       }
+    }
+    marked() {
+      const name = this.cost.value;
+      return { ...this.chosen, cost: name === "cost" ? this.chosen._cost : this.chosen[name] };
     }
     describe(datum) {
       const row = this.byTrial.get(datum.trial);
