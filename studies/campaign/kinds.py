@@ -223,11 +223,19 @@ KINDS = (
 
 
 def prepare(base: Path) -> None:
-    """Files that no job writes: a list of architectures, and accuracies of them."""
+    """Files that no job writes."""
+    prepare_known(base / "known")
+    hwbench.score(SPACE, base / "known" / "few.json", SCORE, workspace=base / "known")
+    _prepare_proven(base / "proven")
+    _prepare_reported(base / "reported", base / "search-whole" / "out")
+    _prepare_measured(base)
+
+
+def prepare_known(folder: Path) -> None:
+    """Lists of architectures, and accuracies of one."""
     from hwbench.core.files import write_json
     from hwbench.space.sample import sample
 
-    folder = base / "known"
     folder.mkdir()
     drawn = sample(SPACE, 40, seed=1)
     write_json(folder / "architectures.json", drawn.document())
@@ -236,10 +244,6 @@ def prepare(base: Path) -> None:
     rows = [",".join([*(f'"{each[name]}"' for name in names), f"{60 + at / 10}"]) for at, each in enumerate(networks)]
     (folder / "known.csv").write_text("\n".join([",".join([*names, "top1"]), *rows]) + "\n")
     write_json(folder / "few.json", sample(SPACE, 3, seed=2).document())
-    hwbench.score(SPACE, folder / "few.json", SCORE, workspace=folder)
-    _prepare_proven(base / "proven")
-    _prepare_reported(base / "reported", base / "search-whole" / "out")
-    _prepare_measured(base)
 
 
 def _prepare_proven(folder: Path) -> None:
