@@ -303,6 +303,8 @@ OPTIONS = [
     ("report", "loop"),
     ("search", "--space", "bert", "--out", "o", "--limit", "params_m=5", "--limit", "params_m=7"),
     ("search", "--space", "bert", "--out", "o", "--limit", "params_m=nan"),
+    ("measure", "a.onnx", "--sweep", "threads=1,5000"),
+    ("measure", "a.onnx", "--sweep", "sequence=8,0"),
     ("search", "--space", "bert", "--out", "o", "--limit", "params_m=5", "--accuracy", "~nosuchuser/a.py:f"),
     ("search", "--space", "bert", "--out", "o", "--limit", "params_m=5", "--accuracy", f"{LONG}.csv"),
 ]
