@@ -284,6 +284,11 @@ def cli(*words: object, stdout: Any = subprocess.PIPE, cwd: Path | None = None) 
     )
 
 
+def told(done: subprocess.CompletedProcess[str]) -> str:
+    """What stands on stderr but for progress, which a busy machine lets come up."""
+    return "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("["))
+
+
 COMMAND = typer.main.get_command(build())
 LONG = "x" * 300
 OPTIONS = [
@@ -321,7 +326,7 @@ def test_7_and_8_an_option_that_makes_no_sense_is_one_line(tmp_path, monkeypatch
 def test_7_a_full_disk_behind_the_output_is_one_line():
     with Path("/dev/full").open("w") as full:
         done = cli("list", "runtimes", stdout=full)
-    assert (done.returncode, done.stderr) == (
+    assert (done.returncode, told(done)) == (
         MeasurementError.exit_code,
         "hwbench: Cannot write what it says: No space left on device; free the disk, or send it elsewhere.\n",
     )
@@ -329,7 +334,7 @@ def test_7_a_full_disk_behind_the_output_is_one_line():
 
 def test_7_python_without_docstrings_and_asserts_works():
     done = cli("-OO", "sample", "--space", "bert", "--n", 1, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, told(done)) == (0, "")
     assert json.loads(done.stdout.splitlines()[-1])["space"] == "bert"
 
 
