@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ def _journal(folder: Path, file: Path) -> Any:
 def _environments(folder: Path, file: Path) -> Any:
     from hwbench.lut.journal import Journal, journal_path
 
-    found = Journal(journal_path(file.with_name("onnxruntime.parquet"))).environments()
-    return sorted((key, str(environment)) for key, environment in found.items())
+    journal = Journal(journal_path(file.with_name("onnxruntime.parquet")))
+    list(journal.matching())  # whether each sample's is there
+    return sorted((key, str(environment)) for key, environment in journal.environments().items())
 
 
 def _device(folder: Path, file: Path) -> Any:
@@ -91,7 +93,8 @@ def _architectures(folder: Path, file: Path) -> Any:
 
 
 def _benchmark(folder: Path, file: Path) -> Any:
-    rows = registry.make("benchmark", "nasbench201-cifar10").read(folder / "tables")
+    place = (folder / "tables").rename(folder / uuid.uuid4().hex)  # what was read of a folder is kept
+    rows = registry.make("benchmark", "nasbench201-cifar10").read(place)
     return rows.fingerprint(["chip"])
 
 
@@ -104,7 +107,7 @@ def _known(folder: Path, file: Path) -> Any:
 def _runs(folder: Path, file: Path) -> Any:
     from hwbench.study.validate import read_log
 
-    return str(read_log(file))
+    return frozenset(map(str, read_log(file).items()))  # a run that is missing is run again
 
 
 def _transfer(folder: Path, file: Path) -> Any:

@@ -265,6 +265,18 @@ def test_7_a_document_that_is_none_is_one_line(tmp_path, text):
     assert str(tmp_path) in refused(lambda: architectures.read(tmp_path / "a.json"))
 
 
+def test_7_settings_whose_accuracy_has_no_name_are_another_search(tmp_path):
+    (tmp_path / "mine.py").write_text("def f(architecture):\n    return 60.0 + architecture['depth']\n")
+
+    def ask() -> object:
+        more = {"accuracy": f"{tmp_path / 'mine.py'}:f", "evaluations": 5, "strategy": "random", "workspace": tmp_path}
+        return hwbench.search(SPACE, limits={"params_m": 6}, out=tmp_path / "out", **more)
+
+    ask()
+    edit(tmp_path / "out" / "settings.json", '"name": "mine.py:f"', '"name_": "mine.py:f"')
+    assert "holds another search: accuracy was {'name_'" in refused(ask, UsageError)
+
+
 def test_7_a_small_archive_that_unpacks_to_gigabytes_is_not_loaded(workspace):
     (folder,) = (workspace / "predictors" / DEVICE).iterdir()
     np.savez_compressed(folder / "arrays.npz", row_ms=np.zeros(1 << 26))
