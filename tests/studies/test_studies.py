@@ -90,7 +90,7 @@ def test_studies_import_nothing_from_tests():
         assert "import argparse" not in text or "ArgumentParser(" not in text or path.name in OWN_PARSER, path
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # kills and disturbs every verb
 def test_campaign(tmp_path):
     text = run("campaign", tmp_path)
@@ -98,7 +98,7 @@ def test_campaign(tmp_path):
     assert "| profile |" in text
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # starts two clusters
 def test_many_machines(tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")
@@ -108,12 +108,12 @@ def test_many_machines(tmp_path):
     assert "| ray |" in text
 
 
-@campaign
+@pytest.mark.campaign
 def test_mutants(tmp_path):
     assert "| core/stats | 3 |" in run("mutants", tmp_path, "--stage", "core/stats")
 
 
-@campaign
+@pytest.mark.campaign
 def test_reading_speed(tmp_path):
     text = run("reading_speed", tmp_path)
     assert "| predictor |" in text
@@ -124,12 +124,12 @@ def test_machine_noise(tmp_path):
     assert "| 30 | level |" in run("machine_noise", tmp_path).replace("30.0", "30")
 
 
-@campaign
+@pytest.mark.campaign
 def test_peak_memory(tmp_path):
     assert "1 architectures: mean error" in run("peak_memory", tmp_path)
 
 
-@campaign
+@pytest.mark.campaign
 @pytest.mark.slow  # networks of a space, at three settings
 def test_threads_and_batch(tmp_path):
     assert "| two threads | nasbench201 | 19 | 4 |" in run("threads_and_batch", tmp_path)
