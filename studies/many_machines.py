@@ -79,11 +79,12 @@ def search(run: Run) -> dict[str, Any]:
 
 
 def _told(path: Path) -> Any:
-    """What a file says, without how long it took."""
+    """What a file says, without how long it took, and the hash of what says so."""
     if path.name != "search.json":
         return path.read_bytes()
     document = json.loads(path.read_text())
     document["search"].pop("seconds")
+    document.pop("sha256")
     return document
 
 
@@ -132,13 +133,13 @@ def _side_by_side(root: Path, board: Any) -> dict[str, Any]:
         command = [sys.executable, "-m", "hwbench", *words, "--workspace", "."]
         return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
 
-    for words in (
+    for step in (
         ("detect",),
         ("add", "board", "--like", local_name(), "--ssh", "board", "--python", sys.executable, "--folder", str(root / "agent")),
     ):
-        done = hwbench("device", *words)
+        done = hwbench("device", *step)
         if done.returncode:
-            raise MeasurementError(f"hwbench device {words[0]} failed: {done.stderr[-300:]}")
+            raise MeasurementError(f"hwbench device {step[0]} failed: {done.stderr[-300:]}")
     names = [name for each in SIDE_BY_SIDE for name in ("--device", each)]
     words = ["profile", "--space", SPACE, *names, "--max-processes", "2", "--max-seconds", "0"]
     done = hwbench(*words, "--json")

@@ -99,6 +99,7 @@ def shapes(given: list[str] | None) -> dict[str, list[int]]:
 
 def sweep(given: list[str] | None) -> dict[str, list[int]]:
     """Axis -> sizes, as --sweep gives them."""
+    from hwbench.cli._modes import RANGES, Range
     from hwbench.core.errors import UsageError
 
     found: dict[str, list[int]] = {}
@@ -111,6 +112,9 @@ def sweep(given: list[str] | None) -> dict[str, list[int]]:
             axis = ""
         if not axis:
             raise UsageError(f"--sweep '{text}' is not understood; write sequence=8,32,128.")
+        allowed = RANGES[axis] if axis in ("batch", "threads") else Range(1)
+        if out := [size for size in found[axis] if not allowed.holds(size)]:
+            raise UsageError(f"--sweep {axis}={out[0]} is out of range: give whole numbers {allowed.said}.")
     return found
 
 

@@ -211,7 +211,7 @@ def claim(folder: Path, settings: Settings, anew: str = "") -> None:
         then = before.get(name)
         if name in PARTS and isinstance(then, str):
             then, value = registry.current(name, then), registry.current(name, value)
-        if name == "accuracy" and then and value and then["name"] == value["name"] and then != value:
+        if name == "accuracy" and then and value and then.get("name") == value["name"] and then != value:
             raise UsageError(f"{folder} was searched with another {value['name']}: its content changed since. {anew}")
         if then != value and (name in before or name not in LATER):
             raise UsageError(f"{folder} holds another search: {name} was {then!r}, now {value!r}. Choose another --out.")

@@ -23,7 +23,7 @@ from hwbench.core.progress import Tick
 from studies.campaign.kinds import KINDS, Kind
 from studies.campaign.mutators import mutant
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 TOGETHER = 25
 """Edits a process is asked for at a time."""
 SAME, REFUSED, ANOTHER = "same", "refused", "another"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ def _journal(folder: Path, file: Path) -> Any:
 def _environments(folder: Path, file: Path) -> Any:
     from hwbench.lut.journal import Journal, journal_path
 
-    found = Journal(journal_path(file.with_name("onnxruntime.parquet"))).environments()
-    return sorted((key, str(environment)) for key, environment in found.items())
+    journal = Journal(journal_path(file.with_name("onnxruntime.parquet")))
+    list(journal.matching())  # whether each sample's is there
+    return sorted((key, str(environment)) for key, environment in journal.environments().items())
 
 
 def _device(folder: Path, file: Path) -> Any:
@@ -91,7 +93,8 @@ def _architectures(folder: Path, file: Path) -> Any:
 
 
 def _benchmark(folder: Path, file: Path) -> Any:
-    rows = registry.make("benchmark", "nasbench201-cifar10").read(folder / "tables")
+    place = (folder / "tables").rename(folder / uuid.uuid4().hex)  # what was read of a folder is kept
+    rows = registry.make("benchmark", "nasbench201-cifar10").read(place)
     return rows.fingerprint(["chip"])
 
 
@@ -104,7 +107,7 @@ def _known(folder: Path, file: Path) -> Any:
 def _runs(folder: Path, file: Path) -> Any:
     from hwbench.study.validate import read_log
 
-    return str(read_log(file))
+    return frozenset(map(str, read_log(file).items()))  # a run that is missing is run again
 
 
 def _transfer(folder: Path, file: Path) -> Any:
@@ -223,11 +226,19 @@ KINDS = (
 
 
 def prepare(base: Path) -> None:
-    """Files that no job writes: a list of architectures, and accuracies of them."""
+    """Files that no job writes."""
+    prepare_known(base / "known")
+    hwbench.score(SPACE, base / "known" / "few.json", SCORE, workspace=base / "known")
+    _prepare_proven(base / "proven")
+    _prepare_reported(base / "reported", base / "search-whole" / "out")
+    _prepare_measured(base)
+
+
+def prepare_known(folder: Path) -> None:
+    """Lists of architectures, and accuracies of one."""
     from hwbench.core.files import write_json
     from hwbench.space.sample import sample
 
-    folder = base / "known"
     folder.mkdir()
     drawn = sample(SPACE, 40, seed=1)
     write_json(folder / "architectures.json", drawn.document())
@@ -236,10 +247,6 @@ def prepare(base: Path) -> None:
     rows = [",".join([*(f'"{each[name]}"' for name in names), f"{60 + at / 10}"]) for at, each in enumerate(networks)]
     (folder / "known.csv").write_text("\n".join([",".join([*names, "top1"]), *rows]) + "\n")
     write_json(folder / "few.json", sample(SPACE, 3, seed=2).document())
-    hwbench.score(SPACE, folder / "few.json", SCORE, workspace=folder)
-    _prepare_proven(base / "proven")
-    _prepare_reported(base / "reported", base / "search-whole" / "out")
-    _prepare_measured(base)
 
 
 def _prepare_proven(folder: Path) -> None:

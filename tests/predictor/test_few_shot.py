@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, product
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -189,6 +190,23 @@ def test_a_device_unlike_all_others_is_not_trusted_but_still_written(files):
     assert not done.trust
     assert "off by" in done.reason
     assert len(out) == len(CELLS)
+
+
+@pytest.mark.parametrize(
+    ("share", "of_known", "trust", "says"),
+    [
+        (0.50, 0.60, True, "100% of the known devices, treated as new, fit as badly or worse"),  # sqrt(1 - 0.5^2) = 0.866
+        (0.55, 0.60, False, "cannot even order what was measured"),  # 0.835
+        (0.45, 0.10, False, "unlike all of them"),
+        (0.45, 0.50, True, "100% of the known devices"),
+        (0.35, 0.10, True, "0% of the known devices"),
+    ],
+)
+def test_what_is_trusted_is_what_the_measurements_order_and_some_known_device_is_like(share, of_known, trust, says):
+    told, why = transfer.verdict(SimpleNamespace(unexplained=share), SimpleNamespace(unexplained=np.full(4, of_known)))
+    assert told is trust
+    assert f"off by {share:.0%}" in why
+    assert says in why
 
 
 def test_chosen_architectures_are_distinct_known_and_the_same_every_time(files):

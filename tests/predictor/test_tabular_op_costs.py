@@ -31,6 +31,7 @@ def test_exact_sums_are_recovered_exactly(tmp_path):
     found = op_costs.recover(tmp_path / "t.parquet", ["a", "b", "c"], device="sum", out=tmp_path / "lut")
     assert found.exact
     assert found.constant_ms == pytest.approx(1.0)
+    assert [found.errors[name] for name in ("residual_ms", "rmse_ms")] == pytest.approx([0, 0], abs=1e-9)
     assert found.confounded == []
     for i, name in enumerate("abc"):
         for op, ms in OPS.items():

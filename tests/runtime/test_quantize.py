@@ -107,6 +107,14 @@ def test_int8_weights_have_a_scale_per_channel(tmp_path):
     assert shapes[scale] == (8,)
 
 
+def test_int8_weights_have_seven_bits_so_that_no_sum_of_two_products_overflows(tmp_path):
+    """Kernels without VNNI add two products of 8 bits each in 16: 2 x 255 x 64 fits, 2 x 255 x 127 does not."""
+    graph = onnx.load(converted(write(tmp_path, ops.single(LINEAR))[0], "int8")).graph
+    (weight,) = (onnx.numpy_helper.to_array(t) for t in graph.initializer if len(t.dims) == 2)
+    assert weight.dtype == np.int8
+    assert 32 < np.abs(weight.astype(int)).max() <= 64
+
+
 @pytest.mark.parametrize(
     "spec",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hwbench.space.base import Gene, Space, per_layer
 from hwbench.space.compiled import CHUNK, CompiledMaximum, CompiledSum, least_together
 from hwbench.space.lowering import Lowering, lower
 from hwbench.space.slots import distinct_specs
+from tests.space.mixer import Mixer
 
 CONSTANT = 0.75
 every_space = pytest.mark.parametrize("name", [*registry.names("space"), "mixer"])
@@ -49,6 +51,28 @@ def by_lowering(space: Space, values: dict[OpSpec, float], column: np.ndarray) -
 def everything(space: Space) -> np.ndarray:
     columns = itertools.product(*(range(len(g.choices)) for g in space.genes))
     return np.unique(canonical(space, np.array(list(columns), np.uint8).T), axis=1)
+
+
+class Decoding(Mixer):
+    """The mixer, run three times for one answer, as a decoder is for each word."""
+
+    name = "decoding"
+
+    def lower(self, arch: Lowering) -> Workload:
+        return Workload((replace(super().lower(arch).phases[0], repeat=3),))
+
+
+def test_ops_of_a_phase_that_is_run_several_times_count_as_often():
+    space = Decoding()
+    values = random_values(space)
+    cost, population = compiled(space, values), everything(space)
+    expected = [by_lowering(space, values, column) for column in population.T]
+    assert cost(population) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert cost.minimum()[0] == pytest.approx(min(expected), rel=1e-12, abs=1e-12)
+    by_node = np.nansum(list(cost.by_node(population).values()), axis=0)
+    assert CONSTANT + by_node == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    largest = CompiledMaximum(space, lambda specs: np.array([values[spec] for spec in specs]))
+    assert largest(population).max() == max(values.values())
 
 
 @every_space

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from studies.campaign import edited, jobs, kills
+from hwbench.core.errors import UsageError
+from studies.campaign import __main__ as campaign
+from studies.campaign import jobs, kills, kinds, report
 from studies.campaign.edited import ANOTHER, REFUSED, SAME, read_edited
 from studies.campaign.jobs import JOBS, Ended, Job
 from studies.campaign.mutators import mutant
@@ -25,7 +27,7 @@ def base(tiny_workspace, tmp_path_factory) -> Path:
     shutil.copytree(tiny_workspace / "devices", root / "common" / "devices")
     (root / "search").mkdir()
     (root / "search" / "mine.py").write_text(jobs.ACCURACY)
-    edited.prepare(root)
+    kinds.prepare_known(root / "known")
     return root
 
 
@@ -64,7 +66,7 @@ def test_the_judge_sees_what_is_lost_doubled_and_wrong(base, whole, tmp_path):
 
 @pytest.mark.parametrize("name", ["device .toml", "architectures .json"])
 def test_edited_files_are_refused_in_one_line_or_read(base, name):
-    folder = next(kind.folder for kind in edited.KINDS if kind.name == name)
+    folder = next(kind.folder for kind in kinds.KINDS if kind.name == name)
     if not (base / folder).exists():
         shutil.copytree(base / "common", base / folder)
     found = read_edited(str(base), name, list(range(30)))
@@ -99,3 +101,24 @@ def test_every_job_is_killed_as_often_as_it_weighs():
     assert {job.name: sum(each is job for each, _ in found) for job in JOBS} == {job.name: job.weight for job in JOBS}
     assert isinstance(found[0][0], Job)
     assert all(1 <= end <= 40 for _, end in found)
+
+
+def test_portions_are_all_that_was_asked_for_and_nothing_twice():
+    whole = {job.name: Ended(0, "", ["open"] * 40) for job in JOBS}
+    every = list(kills._drawn(100, whole, random.Random(0)))
+    portions = [every[slice(at, None, 10)] for at in range(10)]
+    assert sorted((job.name, end) for each in portions for job, end in each) == sorted((job.name, end) for job, end in every)
+    assert all(len({job.name for job, _ in each}) >= 4 for each in portions), "each has something of most verbs"
+    row = {"tries": 1, "events": 7, "at": {"open": 1}, "lost": 0}
+    told = {f"kills-{at}": {"rows": {"fit": row}, "stories": [at]} for at in (1, 2)} | {"repeats": {}}
+    assert report.merged("kills", told) == {
+        "rows": {"fit": {"tries": 2, "events": 7, "at": {"open": 2}, "lost": 0}}, "stories": [1, 2],
+    }  # fmt: skip
+
+
+def test_a_base_that_was_moved_or_left_half_way_is_refused(tmp_path):
+    for text, said in ((None, "was not prepared to its end"), ("/elsewhere", "was prepared elsewhere")):
+        if text:
+            (tmp_path / campaign.READY).write_text(text)
+        with pytest.raises(UsageError, match=said):
+            campaign._base.__wrapped__(tmp_path)

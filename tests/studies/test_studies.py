@@ -104,6 +104,7 @@ def test_many_machines(tmp_path):
     pytest.importorskip("ray", reason="ray is not installed")
     text = run("many_machines", tmp_path)
     assert "trials.jsonl the same" in text
+    assert "ANOTHER" not in text
     assert "| ray |" in text
 
 
