@@ -27,6 +27,7 @@ from hwbench.network.op.base import op_of  # noqa: E402
 from hwbench.optimize.cost import op_cost  # noqa: E402
 from hwbench.optimize.errors import InfeasibleBudget  # noqa: E402
 from hwbench.space.encoder import EncoderSpace  # noqa: E402
+from hwbench.study import cut_subnets  # noqa: E402
 from hwbench.study.compress import Effort  # noqa: E402
 from tests.accuracy.supernet.bert import encoders  # noqa: E402
 
@@ -99,6 +100,17 @@ def test_a_program_that_knows_compress_json_alone_finds_the_accuracies_stated(jo
         assert found[each["name"]].keys() == each["accuracy"].keys() == {"fp32", "int8"}
         assert found[each["name"]]["fp32"] == pytest.approx(each["accuracy"]["fp32"])
         assert found[each["name"]]["int8"] == pytest.approx(each["accuracy"]["int8"], abs=100 / 30 + 1e-9)
+
+
+def test_latencies_that_a_disturbed_machine_told_are_named():
+    def network(name, **verdicts):
+        return {"name": name, "latency_ms": {"measured": {form: {"verdict": word} for form, word in verdicts.items()}}}
+
+    quiet = network("full", fp32="stable", int8="stable")
+    assert cut_subnets.doubtful([quiet], "compress.json") == []
+    (told,) = cut_subnets.doubtful([quiet, network("subnet-0", fp32="noisy", int8="noisy")], "compress.json")
+    assert told.startswith("Measured latencies are noisy, the machine being disturbed: subnet-0 fp32, subnet-0 int8. ")
+    assert "remove compress.json and run the same command again" in told
 
 
 def test_the_space_has_the_full_encoder_and_every_subnet_found(done):
