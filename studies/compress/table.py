@@ -207,9 +207,9 @@ def int8(run: Run) -> dict[str, Any]:
     judge = SubnetAccuracy(net, material.material(run).dev)
     with run.progress("searching by int8") as tick:
         document = search(
-            space, out=material.place(run, "search-int8"), budget=share(run), objective="pareto", statistic=STATISTIC, seed=SEED,
-            evaluations=12 if run.tiny else run.options.evaluations, setting=INT8, workspace=run.workspace, accuracy=judge,
-            tick=tick,
+            space, out=material.place(run, "search-int8"), budget=share(run), objective="pareto", statistic=STATISTIC,
+            seed=SEED, evaluations=12 if run.tiny else run.options.evaluations, setting=INT8, workspace=run.workspace,
+            accuracy=judge, tick=tick,
         )  # fmt: skip
     architecture = document["architectures"][0]
     write_onnx(subnet(net, architecture), material.place(run, "int8") / "fp32.onnx")
