@@ -31,8 +31,8 @@ from hwbench.study import cut_subnets  # noqa: E402
 from hwbench.study.compress import Effort  # noqa: E402
 from tests.accuracy.supernet.bert import encoders  # noqa: E402
 
-ANY = "50x"
-"""A budget that every subnet keeps."""
+ANY = "1000000x"
+"""A budget that every subnet keeps, and every bound of what was measured on a disturbed machine."""
 
 
 class Killed(BaseException):
@@ -237,7 +237,7 @@ def test_another_question_is_refused_in_the_same_folder(job, done):
     out, _ = done
     with pytest.raises(UsageError, match=r"begun with another seed: 0, now 1. Choose another --out"):
         hwbench.compress(**job, out=out, budget=ANY, seed=1)
-    with pytest.raises(UsageError, match=r"begun with another budget: '50x', now '40x'"):
+    with pytest.raises(UsageError, match=r"begun with another budget: '1000000x', now '40x'"):
         hwbench.compress(**job, out=out, budget="40x")
 
 
