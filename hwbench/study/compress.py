@@ -338,6 +338,7 @@ class _Job:
         mixing = None if self.asked.mixed is None else Mixing(self.asked.mixed, self._grid.sizes, self._pricing)
         how = cut_subnets.Measuring(self.target, self.device, self.asked.tokens, self.effort.finalists, mixing)
         documents = cut_subnets.cut(self.folder, cuts, self.given.data, how)
+        notes = [*settings["notes"], *cut_subnets.doubtful(documents, RESULT)]
         return {
             "schema": SCHEMA,
             "labels": list(self.given.classes),
@@ -352,5 +353,5 @@ class _Job:
             "settings": asdict(self.asked),
             "full": documents[0],
             "subnets": documents[1:],
-            "notes": settings["notes"],
+            "notes": notes,
         }

@@ -17,6 +17,7 @@ from hwbench.accuracy.supernet.bert.sentences import Encoded
 from hwbench.core.errors import MeasurementError
 from hwbench.core.progress import step
 from hwbench.device.target import Target
+from hwbench.lut.verdict import STABLE
 from hwbench.optimize.cost_kind import LATENCY, UPPER
 from hwbench.profiler.measure import measure
 from hwbench.profiler.policy import Policy
@@ -78,6 +79,20 @@ def cut(folder: Path, cuts: Sequence[Cut], data: Mapping[str, Encoded], how: Mea
             paths = [folder / document["files"][form] for document in documents]
             _measure(form, paths, documents, how)
     return documents
+
+
+def doubtful(documents: Sequence[Mapping[str, Any]], result: str) -> list[str]:
+    """What is to be said of latencies that were measured while the machine was disturbed, and how they are measured anew."""
+    found: dict[str, list[str]] = {}
+    for document in documents:
+        for form, seen in document["latency_ms"]["measured"].items():
+            if seen["verdict"] != STABLE:
+                found.setdefault(seen["verdict"], []).append(f"{document['name']} {form}")
+    return [
+        f"Measured latencies are {verdict}, the machine being disturbed: {', '.join(names)}. To measure all anew when it is "
+        f"quiet, remove {result} and run the same command again."
+        for verdict, names in found.items()
+    ]
 
 
 def _write(folder: Path, each: Cut, data: Mapping[str, Encoded]) -> tuple[dict[str, str], float]:

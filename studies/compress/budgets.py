@@ -61,8 +61,8 @@ def winners(run: Run) -> list[dict[str, Any]]:
             folder = material.place(run, f"budget-{budget}-{seed}")
             with run.progress(f"searching within {budget}, seed {seed}") as tick:
                 document = search(
-                    space, out=folder, budget=budget, objective="constrained", statistic="min", seed=seed, accuracy=judge,
-                    evaluations=8 if run.tiny else EVALUATIONS, workspace=run.workspace, tick=tick,
+                    space, out=folder, budget=table.share(run, budget), objective="constrained", statistic="min", seed=seed,
+                    accuracy=judge, evaluations=8 if run.tiny else EVALUATIONS, workspace=run.workspace, tick=tick,
                 )  # fmt: skip
             best = document["search"]["finalists"][0]
             facts = {LATENCY: best[LATENCY], UPPER: best[UPPER], "dev": best["accuracy"]}

@@ -39,7 +39,7 @@ from studies.compress import material
 from studies.harness import Run
 from studies.options import BRIEF
 
-SEED, BUDGET = 0, "0.5x"
+SEED, BUDGET, ANY = 0, "0.5x", "1000000x"
 SEARCHES = range(3)
 DRAWN, RANDOM, NEAR = 4000, 5, 0.05
 """Random subnets looked at, and judged: those whose predicted latency is at most so far below the winner's."""
@@ -52,6 +52,11 @@ def effort(run: Run, **changed: Any) -> Effort:
     quick = {"rows": BRIEF, "networks": BRIEF, "finalists": BRIEF, "short_steps": 1} if run.tiny else {}
     told = {"epochs": run.options.epochs, "supernet_epochs": run.options.supernet_epochs, "subnets": 5}
     return Effort(**{**told, "evaluations": 12 if run.tiny else run.options.evaluations, **quick, **changed})
+
+
+def share(run: Run, budget: str = BUDGET) -> str:
+    """The budget; in a trial run one that every subnet keeps: of a tiny encoder's latency little hangs on its widths."""
+    return ANY if run.tiny else budget
 
 
 def pricing(run: Run, setting: Setting = Setting()) -> Pricing:
@@ -87,7 +92,7 @@ def compressed(run: Run, name: str, seed: int = SEED, changed: Mapping[str, Any]
         shutil.copyfile(material.place(run, f"teacher-{seed}") / "teacher.safetensors", folder / "teacher.safetensors")
     with run.progress(name):
         return hwbench.compress(
-            known.model, known.files["train"], known.files["dev"], folder, budget=BUDGET, workspace=run.workspace,
+            known.model, known.files["train"], known.files["dev"], folder, budget=share(run), workspace=run.workspace,
             seed=seed, effort=effort(run, **(changed or {})), **how,
         )  # fmt: skip
 
@@ -166,7 +171,7 @@ def searches(run: Run) -> list[dict[str, Any]]:
         folder = material.place(run, f"search-{seed}")
         with run.progress(f"searching, seed {seed}") as tick:
             document = search(
-                space, out=folder, budget=BUDGET, objective="pareto", statistic=STATISTIC, seed=seed, accuracy=judge,
+                space, out=folder, budget=share(run), objective="pareto", statistic=STATISTIC, seed=seed, accuracy=judge,
                 evaluations=12 if run.tiny else run.options.evaluations, tick=tick, workspace=run.workspace,
             )  # fmt: skip
         best = document["search"]["finalists"][0]
@@ -202,9 +207,9 @@ def int8(run: Run) -> dict[str, Any]:
     judge = SubnetAccuracy(net, material.material(run).dev)
     with run.progress("searching by int8") as tick:
         document = search(
-            space, out=material.place(run, "search-int8"), budget=BUDGET, objective="pareto", statistic=STATISTIC, seed=SEED,
-            evaluations=12 if run.tiny else run.options.evaluations, setting=INT8, workspace=run.workspace, accuracy=judge,
-            tick=tick,
+            space, out=material.place(run, "search-int8"), budget=share(run), objective="pareto", statistic=STATISTIC,
+            seed=SEED, evaluations=12 if run.tiny else run.options.evaluations, setting=INT8, workspace=run.workspace,
+            accuracy=judge, tick=tick,
         )  # fmt: skip
     architecture = document["architectures"][0]
     write_onnx(subnet(net, architecture), material.place(run, "int8") / "fp32.onnx")

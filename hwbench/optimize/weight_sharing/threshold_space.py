@@ -82,6 +82,8 @@ def threshold_space(
         )
     asked = np.linspace(least, most, n)
     at = np.searchsorted(rising, asked * (1 + 1e-9), side="right") - 1
+    if costs[-1] <= most * (1 + 1e-9):
+        at[-1] = len(costs) - 1  # where noise lets a smaller subnet cost more than the full encoder, it must not hide that
     anchors = tuple(
         Anchor(float(value), float(costs[i]), float(thresholds[i]), grid.widths(path[:, i]))
         for value, i in zip(asked, at, strict=True)

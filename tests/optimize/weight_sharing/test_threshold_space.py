@@ -70,6 +70,21 @@ def test_each_subnet_is_the_largest_within_its_cost(cost, n):
     assert made.anchors[-1].widths == FULL
 
 
+def test_the_full_encoder_is_there_though_smaller_ones_are_told_to_cost_more():
+    """As a table does that was measured on a busy machine: a budget is a share of the full encoder's latency, not of theirs."""
+    _, path = nested(GRID, scores())
+
+    def cost(columns):
+        full = (columns == path[:, -1:]).all(axis=0)
+        return np.where(full, 4.0, MACS.value(columns) / MACS.value(path[:, -2:-1]) * 5)
+
+    made = threshold_space(GRID, scores(), cost, 2.0, 4.0, 3)
+    assert made.anchors[-1].widths == FULL
+    assert made.anchors[-1].cost == 4.0
+    assert all(anchor.cost <= anchor.asked * (1 + 1e-9) for anchor in made.anchors)
+    assert threshold_space(GRID, scores(), cost, 2.0, 3.5, 3).anchors[-1].widths != FULL, "beyond what was asked for"
+
+
 def test_a_layer_has_the_widths_of_all_subnets_and_no_others():
     full = float(MACS.value(GRID.column_of(FULL)[:, None])[0])
     made = threshold_space(GRID, scores(), MACS.value, 0.3 * full, 0.9 * full, 4)
