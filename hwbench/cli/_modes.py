@@ -293,7 +293,7 @@ VERBS: Mapping[str, Verb] = {
     "verify": _one("result random space workspace seed wide json"),
     "report": _one("result out space workspace wide json"),
     "site": _one("reports out workspace json"),
-    "recompute": _one("reports workspace json"),
+    "recompute": _one("reports workspace wide json"),
     "quickstart": _one("device runtime workspace seed wide json"),
     "check-part": _one(
         "part kind tables device workspace wide json", Only(("workspace",), "with --device", lambda given: "device" in given)

@@ -19,6 +19,7 @@ FEW = 8
 def run(
     reports: Annotated[Path, typer.Argument(help="Folder with one folder per study; README.md beside it is read, too.")],
     workspace: options.Workspace = options.HERE,
+    wide: options.Wide = False,
     json: options.Json = False,
 ) -> None:
     """Compute every published number again from stored data; fails on a wrong one, and on one that nothing stands behind."""
@@ -29,14 +30,15 @@ def run(
     if json:
         console.emit_json(done)
     else:
-        _say(done)
+        _say(done, wide)
     if done["wrong"]:
         raise typer.Exit(DataError.exit_code)
 
 
-def _say(done: dict[str, Any]) -> None:
+def _say(done: dict[str, Any], wide: bool) -> None:
     columns = ("document", "numbers", "written again", "stated", "given", "lost")
-    console.table("Published numbers", [{column: each.get(column, 0) for column in columns} for each in done["documents"]])
+    rows = [{column: each.get(column, 0) for column in columns} for each in done["documents"]]
+    console.table("Published numbers", rows, columns, wide)
     for (document, reason), entries in groupby(done["lost"], lambda entry: (entry["document"], entry["reason"])):
         numbers = [entry["number"] for entry in entries]
         more = f" and {len(numbers) - FEW} more" if len(numbers) > FEW else ""

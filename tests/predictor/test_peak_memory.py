@@ -1,22 +1,18 @@
-"""Peak memory told before a model runs: what is counted by hand, what a search may limit, what a command prints."""
+"""Peak memory told before a model runs: what is counted by hand, and what is told of a space."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from typer.testing import CliRunner
 
 import hwbench
-from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import UsageError
 from hwbench.device.target import Target
-from hwbench.optimize.cost_kind import Question, kind_of
 from hwbench.predictor.peak_memory import PROCESS_BYTES, RUNTIME_BYTES
 from hwbench.predictor.space_memory import SpaceMemory, network_memory
 from hwbench.profiler.kernel_detection import detect
@@ -110,18 +106,6 @@ def test_a_runtime_that_does_not_tell_is_refused(tmp_path):
         hwbench.peak_memory(products(tmp_path / "m.onnx", 4), runtime="openvino")
 
 
-def test_the_command_needs_no_device(tmp_path):
-    path = products(tmp_path / "m.onnx", 4)
-    words = ["predict", str(path), "--memory"]
-    said = CliRunner(env={"COLUMNS": "80"}).invoke(build(), words, catch_exceptions=False)
-    assert said.exit_code == 0, said.output
-    assert "m.onnx: peak memory " in said.stdout
-    assert max(map(len, said.stdout.splitlines()[:-1])) <= 80
-    document = json.loads(CliRunner().invoke(build(), [*words, "--json"]).stdout.splitlines()[-1])
-    assert document["peak_bytes"] == hwbench.peak_memory(path).peak_bytes
-    assert document["plan"]["weights_bytes"] == 2 * MB
-
-
 @pytest.fixture(scope="module")
 def cells():
     space = registry.get("space", "nasbench201")
@@ -134,17 +118,3 @@ def test_ops_one_by_one_tell_what_whole_graphs_tell(cells):
     whole = [network_memory(lowering.lower(space, column), Target.of()).peak_bytes for column in population.T]
     np.testing.assert_allclose(by_ops, whole, rtol=0.25)
     assert (by_ops > PROCESS_BYTES + RUNTIME_BYTES["onnxruntime"]).all()
-
-
-def test_it_is_a_cost_with_a_least_value_and_a_recount(cells):
-    space, memory, population = cells
-    question = Question(Target.of())
-    kind = kind_of("peak_memory_mb", space, question)
-    cost, chosen = kind.compile(space, "peak_memory_mb", question)
-    assert chosen is None
-    np.testing.assert_allclose(cost.value(population), memory(population) / 1e6)
-    least, column = cost.least()
-    assert least <= cost.value(population).min()
-    assert cost.value(column[:, None])[0] == pytest.approx(least)
-    assert "peak_memory_mb" in kind.available(space, question)
-    assert kind.available(space, Question(Target.of(runtime="ncnn"))) == []
