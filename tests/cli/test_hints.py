@@ -61,6 +61,7 @@ NOT_RUN = {
     "device/reached.py:reached": BOARD,
     "accuracy/supernet/bert/folder.py:FolderTokenizer.__init__": PACKAGES,
     "accuracy/supernet/bert/folder.py:_stored": PACKAGES,
+    "device/releases.py:install.build": PACKAGES,
     "network/torch_view.py:imported": PACKAGES,
     "optimize/cost_kind.py:_check_emulated": EMULATOR,
     "optimize/latency_loss.py:_torch": PACKAGES,
@@ -276,7 +277,7 @@ def test_rows_that_were_left_in_doubt(here, monkeypatch, fast_policy):
 # Searches
 
 
-@runs("study/report.py:report", "study/evidence.py:read")
+@runs("study/report.py:_told", "study/evidence.py:read")
 def test_a_search_that_was_not_verified(fitted):
     ask(*SEARCH)
     report = ("report", "best one", "--space", "./mine.py:Mine", *AT)
