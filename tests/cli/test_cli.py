@@ -68,8 +68,8 @@ def test_every_verb_of_the_command_line_is_a_function_of_the_same_name():
         "device",
         "list",
         "lut",
-        "gpu",
         "table",
+        "completion",  # of a shell, not of Python
         "check_part",  # of hwbench.testing: a search does not need it
     }
     assert verbs == set(hwbench._VERBS)
