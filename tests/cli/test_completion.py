@@ -66,7 +66,7 @@ def test_bash_offers_verbs_options_and_names(tab, tmp_path):
         "hwbench search --space nothing-is-called-so",
     )
     assert verbs == ["search"]
-    assert sorted(actions) == ["compare", "diff", "history", "recover", "show"]
+    assert sorted(actions) == ["check", "compare", "diff", "history", "recover", "show"]
     assert option == ["--evaluations"]
     assert space == ["autoformer-tiny"]
     assert device == ["my-board"]

@@ -219,14 +219,14 @@ from hwbench.core.errors import HwbenchError
 from hwbench.lut.journal import Journal
 from hwbench.network.spec import Setting
 
-path, after, room = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+path, after, room, worker = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 try:
     with Journal(path).writer() as writer:
         for number in range(after + 3):
             if number == after:  # from here on the operating system takes no byte beyond this size
                 limit = (path.stat().st_size if path.exists() else 0) + room
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-            sample = Sample("gelu(dim=4,tokens=3)", 0, number, "w", "ok", (1000.0,), 1)
+            sample = Sample("gelu(dim=4,tokens=3)", 0, number, worker, "ok", (1000.0,), 1)
             writer.append(sample, Setting(), Environment({"cpu_model": "A"}))
     print("all written")
 except HwbenchError as error:
@@ -245,14 +245,14 @@ except HwbenchError as error:
 )
 def test_a_full_disk_is_one_line_and_costs_nothing_stored_before(tmp_path, python, after, room, file, reason):
     path = tmp_path / "onnxruntime.samples.jsonl"
-    done = python(FULL_DISK, path, after, room)
+    done = python(FULL_DISK, path, after, room, "w")
     assert (done.returncode, done.stderr) == (MeasurementError.exit_code, "")
     assert done.stdout == (
         f"Cannot write {tmp_path / file}: {reason}. "
         "Nothing stored before is lost; free the disk or choose another --workspace.\n"
     )
     assert [entry["round"] for entry in Journal(path).read()] == list(range(after))
-    assert python(FULL_DISK, path, 0, 1 << 20).returncode == 0  # the disk has room again
+    assert python(FULL_DISK, path, 0, 1 << 20, "v").returncode == 0  # the disk has room again
     assert [entry["round"] for entry in Journal(path).read()] == [*range(after), 0, 1, 2]
     assert list(tmp_path.glob("*.part")) == list(tmp_path.glob(".*.part")) == []
 

@@ -67,6 +67,7 @@ def mine(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("_given", "_given_shared", "_references"):
         monkeypatch.setattr(registry, name, {})
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # another test's
     before = set(sys.modules)
     path = tmp_path / "mine.py"
     path.write_text(MINE)
