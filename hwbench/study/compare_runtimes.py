@@ -287,7 +287,9 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
 
 def told_again(document: Mapping[str, Any]) -> str:
     """compare.md of a stored compare.json, all figures counted again from its rows."""
-    return markdown.document(*sections({**document, "kinds": _kinds(document["rows"], list(document["runtimes"]))}))
+    kinds = _kinds(document["rows"], list(document["runtimes"]))
+    # one written before releases could be compared holds no changes, as it compares no two releases of a runtime
+    return markdown.document(*sections({"changes": [], **document, "kinds": kinds}))
 
 
 def _csv(document: Mapping[str, Any]) -> str:
