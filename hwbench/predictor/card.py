@@ -37,6 +37,8 @@ AnyCard = TypeVar("AnyCard", bound=Card)
 
 VERSION, SEALED_SINCE = 3, 3
 """Version 3 states a hash of all else it states, so that an edited card is known."""
+COMPARABLE_SINCE = 2
+"""From this version on a card states all that one built again is held against."""
 CARD, ARRAYS = "card.json", "arrays.npz"
 MOST_BYTES = 1 << 28
 """Of a predictor's arrays, unpacked: the largest shipped ones take a hundredth of it."""

@@ -61,7 +61,7 @@ def _rebuild(folder: Path, tables: str | Path | None) -> dict[str, Any]:
     before = cards.read(folder)
     command = before.rebuild
     row = {"name": f"{folder.parent.name}/{folder.name}", "command": command}
-    if before.schema < cards.VERSION:
+    if before.schema < cards.COMPARABLE_SINCE:
         return {**row, "same": None, "why": f"its card is of version {before.schema} and states less; fit it again"}
     if cards.TABLES in command and tables is None:
         return {**row, "same": None, "why": "rests on public tables: give --tables DIR or set HWBENCH_TABLES"}

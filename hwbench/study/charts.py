@@ -27,6 +27,7 @@ WIDTH = 460
 """In pixels, of a drawing; in a page a chart is as wide as its place."""
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right", "stroke")
 CLIP = re.compile(r"\bclip(\d+)\b")
+SEPARATORS = re.compile("[\u2028\u2029]")
 TRIALS, CHOSEN = "trials", "chosen"
 """Data that a page filters, and what was clicked on."""
 WITHIN, OVER = "trial within the budget", "trial over the budget"
@@ -73,11 +74,21 @@ def themes() -> dict[str, dict[str, Any]]:
 
 def chart(title: str, height: int, layers: Sequence[Spec], **more: Any) -> Spec:
     """A description of layers that share their axes."""
-    return {
+    told: Spec = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "title": title, "width": WIDTH, "height": height, "autosize": {"type": "fit-x", "contains": "padding"},
         "layer": list(layers), **more,
     }  # fmt: skip
+    return dict(_in_one_line(told))
+
+
+def _in_one_line(told: Any) -> Any:
+    """Without the two ends of a line that JSON allows in a text and Vega's expressions, which quote names, do not."""
+    if isinstance(told, str):
+        return SEPARATORS.sub(" ", told)
+    if isinstance(told, Mapping):
+        return {_in_one_line(key): _in_one_line(each) for key, each in told.items()}
+    return [_in_one_line(each) for each in told] if isinstance(told, list | tuple) else told
 
 
 def below(specs: Sequence[Spec]) -> Spec:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hwbench.cli.device import app
 from hwbench.core.errors import MeasurementError, UnknownName, UsageError
+from hwbench.core.files import write_sealed
 from hwbench.core.workspace import Workspace, packaged
 from hwbench.device import files
 from hwbench.device.peaks import Peaks
@@ -94,7 +95,7 @@ def test_a_regression_of_a_spaces_genes_can_be_searched_and_a_bad_card_hides_not
     for name, content in others.items():
         folder = tmp_path / "predictors" / "desk-pi" / name
         folder.mkdir(parents=True)
-        (folder / "card.json").write_text(json.dumps(content))
+        write_sealed(folder / "card.json", content)
     found = known_of(files.get("desk-pi", tmp_path), Workspace.at(tmp_path))
     assert {each.name.partition("/")[2]: each.spaces for each in found.predictors} == {
         "own": ("nasbench201",), "fewer": (), "unlike": (), "no-time": (), "newer": (),

@@ -24,7 +24,8 @@ TABLE = "raspberry-pi-4/hat-wmt14ende"
 """A predictor of a table, as `hwbench list predictors` prints it."""
 WITHOUT_WORKSPACE = {
     "device check",  # this machine, now
-    "export", "sample", "transfer", "lut diff", "lut recover",  # files that are named
+    "completion",  # a shell
+    "export", "sample", "lut diff", "lut recover",  # files that are named
     "specialise",  # benchmark tables
 }  # fmt: skip
 
@@ -101,7 +102,7 @@ def test_verbs_take_predictors_by_their_names(tmp_path, monkeypatch):
     monkeypatch.delenv("HWBENCH_TABLES", raising=False)
     for words in (
         ("predict", "--predictor", "nobody/nothing", "--input", "a.parquet", "--output", "b.parquet"),
-        ("gpu", "predict", "--predictor", "nobody/nothing", "--gpu", "nvidia-l4", "--input", "a", "--output", "b"),
+        ("predict", "--predictor", "nobody/nothing", "--device", "nvidia-l4", "--input", "a", "--out", "b"),
         ("rebuild", "nobody/nothing"),
     ):
         with pytest.raises(UnknownName, match="Unknown predictor 'nobody/nothing'"):

@@ -118,7 +118,7 @@ def test_an_edited_footer_is_refused(copy):
         return data.replace_schema_metadata({schema.FOOTER_KEY: json.dumps(footer)})
 
     rewrite(lut_of(copy), edited)
-    with pytest.raises(DataError, match=r"was edited after hwbench wrote it \(environment differs\)"):
+    with pytest.raises(DataError, match=r"was edited after hwbench wrote it \(checksum differs\)"):
         Lut.read(lut_of(copy))
 
 

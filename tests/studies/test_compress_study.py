@@ -14,7 +14,7 @@ from hwbench.space.encoder import EncoderSizes, Widths  # noqa: E402
 from hwbench.study import mixed_precision as mixed  # noqa: E402
 from studies.compress import material, precision, report, table  # noqa: E402
 from tests.accuracy.supernet.bert import encoders  # noqa: E402
-from tests.accuracy.supernet.bert.conftest import net  # noqa: E402, F401 - a fixture
+from tests.accuracy.supernet.bert.conftest import folder, net  # noqa: E402, F401 - fixtures
 
 SPACE = mixed.mixed_space(EncoderSizes(50, 40, 32, 8, 2, 16), Widths((4, 2, 1), (64, 32, 16)))
 

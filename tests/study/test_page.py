@@ -14,7 +14,7 @@ from hwbench.core.errors import DataError
 from hwbench.core.workspace import Workspace
 from hwbench.optimize import schema as optimize_schema
 from hwbench.space.values import from_values
-from hwbench.study import charts, evidence, page, sections, trials, words
+from hwbench.study import charts, evidence, page, sections, trials, verification, words
 from hwbench.study.page import Interactive
 from hwbench.study.render import Block, Panel, numbered
 from hwbench.study.report import report
@@ -91,7 +91,7 @@ def test_page_and_drawing_are_made_of_one_description(found):
     told = data_of(html)
     panels = {
         p.name: p
-        for _, blocks in sections.sections_of(evidence.read(folder, Workspace.at(root)))
+        for _, blocks in sections.sections_of(evidence.read(folder, Workspace.at(root), verification.read(folder, "")))
         for b in blocks
         for p in b.panels
     }
@@ -137,7 +137,7 @@ def test_blocks_of_a_trial_add_up_to_what_the_predictor_sums(found):
     root, folder, html = found
     told = data_of(html)
     explorer, marks = told["explorer"], told["datasets"]["trials"]["genes"]
-    lut = evidence.read(folder, Workspace.at(root)).lut_rows()
+    lut = evidence.read(folder, Workspace.at(root), verification.read(folder, "")).lut_rows()
     by_key = {spec.key: row["latency_min_ms"] for spec, row in lut.items() if row is not None}
     for genes in marks[:5]:
         at = [0 if mark == "." else ord(mark) - 48 for mark in genes]
@@ -161,7 +161,7 @@ def nodes_of(column):
 
 def test_thinned_trials_keep_the_front_and_the_finalists(tmp_path, monkeypatch):
     folder = invent(tmp_path)
-    result = evidence.read(folder, Workspace.at(tmp_path)).result
+    result = evidence.read(folder, Workspace.at(tmp_path), verification.read(folder, "")).result
     whole = trials.read(folder, result)
     monkeypatch.setattr(trials, "MAX", 10)
     few = trials.read(folder, result)
