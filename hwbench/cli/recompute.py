@@ -38,7 +38,7 @@ def run(
 def _say(done: dict[str, Any], wide: bool) -> None:
     columns = ("document", "numbers", "written again", "stated", "given", "lost")
     rows = [{column: each.get(column, 0) for column in columns} for each in done["documents"]]
-    console.table("Published numbers", rows, columns, wide)
+    console.table("Published numbers", rows, wide=wide)
     for (document, reason), entries in groupby(done["lost"], lambda entry: (entry["document"], entry["reason"])):
         numbers = [entry["number"] for entry in entries]
         more = f" and {len(numbers) - FEW} more" if len(numbers) > FEW else ""

@@ -15,6 +15,7 @@ import hwbench
 from hwbench.cli.main import build
 from hwbench.core import registry
 from hwbench.core.errors import HwbenchError, UnknownName, UsageError
+from hwbench.core.files import write_sealed
 from tests.cli.test_cli import fails
 
 MINE = """
@@ -170,13 +171,13 @@ def test_nothing_stored_loads_code(mine, monkeypatch):
     (card,) = mine.glob("workspace/predictors/*/*/card.json")
     told = json.loads(card.read_text())
     for name in (f"{mine}/evil.py:Mine", "evil.py:Mine", "evil.py:Mine@0123abcd"):
-        result.write_text(json.dumps({**document, "space": name}))
+        write_sealed(result, {**document, "space": name})
         for words in (("verify", "best"), ("report", "best")):
             assert "is loaded" in refused(*words, *HERE, error=UnknownName)
         for words in (("export", "--out", "one.onnx"), ("predict",)):
             said = refused(words[0], "--space", "bert", "--arch", "best", *words[1:])
             assert "--space asks for bert" in said
-        card.write_text(json.dumps({**told, "rebuild": f"hwbench fit --space {name} --stored"}))
+        write_sealed(card, {**told, "rebuild": f"hwbench fit --space {name} --stored"})
         (row,) = hwbench.rebuild([card.parent])
         assert row["same"] is None
         assert "which no card may load" in row["why"]
@@ -191,7 +192,7 @@ def test_nothing_stored_loads_code(mine, monkeypatch):
         ("./nowhere.py:Mine", "There is no file"),
         ("./mine.py:Yours", "has no space 'Yours'; it has Mine"),
         ("./broken.py:Mine", "broken.py:2: ZeroDivisionError: division by zero"),
-        ("./leaves.py:Mine", "leaves.py:Mine fails: leaves.py:9: SystemExit: 3"),
+        ("./leaves.py:Mine", "leaves.py:Mine fails: leaves.py:10: SystemExit: 3"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line_on_stderr(mine, reference, says):

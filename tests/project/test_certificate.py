@@ -142,7 +142,7 @@ def test_an_edited_copy_of_the_predictor_is_refused(root, fast_policy):
     folder = root / "searches" / "edited"
     (card,) = folder.glob("predictors/*/card.json")
     card.write_text(card.read_text().replace('"spaces": [', '"spaces": ["bert", '))
-    with pytest.raises(DataError, match="is not the predictor this search used"):
+    with pytest.raises(DataError, match="was edited after hwbench wrote it"):
         hwbench.verify(folder, random=0, workspace=root, policy=fast_policy)
 
 

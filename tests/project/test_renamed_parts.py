@@ -14,8 +14,8 @@ ROOT = Path(hwbench.__file__).parents[1]
 RENAMED = [(kind, old, new) for kind, names in hwbench.RENAMED_PARTS.items() for old, new in names.items()]
 STATED = {"predictor": "aggregator", "choice": "aggregator", "strategy": "strategy"}
 """Key of a stored document -> the kind of part it names."""
-LABELS = {("strategy", "default-known"), ("strategy", "proxyless")}
-"""What the study of objectives calls two of its own runs: no parts."""
+LABELS = {("strategy", "default-known"), ("strategy", "proxyless"), ("aggregator", "best")}
+"""No parts: what the study of objectives calls two of its own runs, and how a table's predictor chose its regressor."""
 
 
 @pytest.mark.parametrize(("kind", "old", "new"), RENAMED)
