@@ -151,6 +151,7 @@ def test_threads_and_batch(tmp_path):
     assert "| two threads | nasbench201 | 19 | 4 |" in run("threads_and_batch", tmp_path)
 
 
+@pytest.mark.campaign  # its parts: test_compress_study.py, tests/study/test_compress.py
 @pytest.mark.slow
 def test_compress(tmp_path):
     """Every stage, on a tiny encoder with random weights and on sentences of a few words: two of them need seconds each."""
